@@ -14,14 +14,13 @@ use janus_wire::StampBase;
 use crate::rules::Rules;
 use crate::store::arrivals::Arrivals;
 use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
-use crate::store::counters::Counters;
+use crate::store::env::Env;
 use crate::store::flows::KeyRef;
 use crate::store::hot::{Hot, Stalled, TimerKind, hot_flag};
 use crate::store::keys::{ConnSlot, HotId};
-use crate::store::paths::PathKnowledge;
+use crate::store::outgoing::Outgoing;
 use crate::store::{Blocks, Store, rto, window};
 use crate::time::Instant;
-use crate::wire::Outgoing;
 use crate::wire::parse::Parsed;
 
 /// A connection that has a hot block.
@@ -33,12 +32,8 @@ pub(crate) struct Conn<'a> {
     hot: &'a mut Hot,
     /// Blocks that `hot` names, and packet buffers.
     blocks: &'a mut Blocks,
-    paths: &'a mut PathKnowledge,
     rules: &'a Rules,
-    counters: &'a mut Counters,
-    /// Segments without payload that a rule asks for; empty between two loans.
-    answers: &'a mut Vec<Outgoing>,
-    now: Instant,
+    env: &'a mut Env,
     effects: Effects,
 }
 
@@ -148,10 +143,7 @@ impl<'a> Conn<'a> {
         store: &'a mut Store,
         conn: ConnSlot,
         rules: &'a Rules,
-        paths: &'a mut PathKnowledge,
-        counters: &'a mut Counters,
-        answers: &'a mut Vec<Outgoing>,
-        now: Instant,
+        env: &'a mut Env,
     ) -> Option<Conn<'a>> {
         let (key, tcb) = store.tcbs.with_key(conn);
         let id = tcb.hot?;
@@ -161,11 +153,8 @@ impl<'a> Conn<'a> {
             tcb,
             hot: &mut store.hot[id],
             blocks: &mut store.blocks,
-            paths,
             rules,
-            counters,
-            answers,
-            now,
+            env,
             effects: Effects::default(),
         })
     }
@@ -229,7 +218,7 @@ impl Conn<'_> {
 
     /// A segment without payload is sent, before all that waits in the output queue.
     pub(crate) fn answer(&mut self, segment: Outgoing) {
-        self.answers.push(segment);
+        self.env.answers.push(segment);
         self.effects.add(effect::ANSWER);
     }
 
@@ -267,7 +256,8 @@ impl Conn<'_> {
 
     /// Tells the peer that the connection is over, if it knows of it.
     pub(crate) fn reset_peer(&mut self) {
-        if let Some(reset) = Outgoing::reset_of(self.key.get(), self.tcb, self.rules, self.now) {
+        if let Some(reset) = Outgoing::reset_of(self.key.get(), self.tcb, self.rules, self.env.now)
+        {
             self.answer(reset);
         }
     }
@@ -287,7 +277,7 @@ impl Conn<'_> {
         hot.sender.pipe = 0;
         (hot.timers.due_at, hot.timers.rto_at) = (Instant::ZERO, Instant::ZERO);
         // The remembered round trip is the best guess at the smallest, and too large at worst.
-        (hot.loss.min_rtt_us, hot.loss.min_rtt_ms) = (tcb.srtt_us(), self.now.as_millis() as u32);
+        (hot.loss.min_rtt_us, hot.loss.min_rtt_ms) = (tcb.srtt_us(), self.env.now_ms);
         hot.timers.timer_kind = TimerKind::Rto;
         hot.timers.backoff = rto::kept_backoff(tcb);
         hot.reordering_seen = tcb.reorders();
@@ -307,7 +297,7 @@ impl Conn<'_> {
         hot.path.soft_error = EndReason::Orderly;
         hot.forget_probe();
         hot.sender.mss_full = tcb.mss;
-        if !self.paths.sizes.is_empty() {
+        if !self.env.paths.sizes.is_empty() {
             self.fit_to_path();
         }
         self.begin_congestion_control();
@@ -320,7 +310,7 @@ impl Conn<'_> {
     pub(crate) fn begin_congestion_control(&mut self) {
         let config = self.rules.config();
         let algorithm = self.rules.profiles().congestion(self.tcb.profile, config);
-        window::wake(self.hot, self.tcb, config, algorithm, self.now);
+        window::wake(self.hot, self.tcb, config, algorithm, self.env.now);
     }
 
     /// Whether an idle block must stay: the state waits for an answer and needs the timer, a FIN found no buffer, or the

@@ -30,8 +30,7 @@ use crate::rules::Rules;
 use crate::rules::config::Secrets;
 use crate::rules::isn::{self, Purpose};
 use crate::store::Blocks;
-use crate::store::counters::Counters;
-use crate::store::paths::PathKnowledge;
+use crate::store::env::Env;
 use crate::store::schedule::Schedule;
 use crate::store::segment::Segments;
 use crate::time::Instant;
@@ -64,14 +63,12 @@ pub(crate) struct Deferred {
 /// The host, lent by [`Stack::ip`](crate::Stack).
 pub(crate) struct Ip<'a> {
     rules: &'a Rules,
+    env: &'a mut Env,
     host: &'a mut Host,
-    paths: &'a mut PathKnowledge,
     schedule: &'a mut Schedule,
     /// Buffers that are lent to the device come home here.
     segments: &'a mut Segments,
     pool: &'a mut Pool,
-    counters: &'a mut Counters,
-    now: Instant,
 }
 
 impl Host {
@@ -169,22 +166,18 @@ impl<'a> Ip<'a> {
     #[inline(always)]
     pub(crate) fn of(
         rules: &'a Rules,
+        env: &'a mut Env,
         host: &'a mut Host,
-        paths: &'a mut PathKnowledge,
         schedule: &'a mut Schedule,
         blocks: &'a mut Blocks,
-        counters: &'a mut Counters,
-        now: Instant,
     ) -> Ip<'a> {
         Ip {
             rules,
+            env,
             host,
-            paths,
             schedule,
             segments: &mut blocks.segments,
             pool: &mut blocks.pool,
-            counters,
-            now,
         }
     }
 }

@@ -20,14 +20,12 @@ use crate::rules::interface::Interface;
 use crate::store::Store;
 use crate::store::cold::{NONE, State, flag};
 use crate::store::counters::Counters;
+use crate::store::env::Env;
 use crate::store::hot::hot_flag;
 use crate::store::index::Index;
 use crate::store::keys::{ConnSlot, HotId, Key};
-use crate::store::paths::PathKnowledge;
 use crate::store::records::Record;
 use crate::store::schedule::{Schedule, Token};
-use crate::time::Instant;
-use crate::wire::Outgoing;
 use crate::wire::parse::Parsed;
 
 /// A connection. It stays recognisable as stale when its slot serves another one.
@@ -72,21 +70,16 @@ pub struct MemoryReport {
 
 /// One shard's TCP: every connection it owns, and nothing shared with another.
 pub struct Stack {
-    rules: Rules,
     store: Store,
     index: Index,
     schedule: Schedule,
     host: Host,
-    paths: PathKnowledge,
-    counters: Counters,
-    /// The latest time that was handed in.
-    now: Instant,
+    rules: Rules,
+    env: Env,
     /// Connections whose owners have let go of them.
     orphans: usize,
     /// Frames between the passes: each stands where it was read until it is done.
     batch: Vec<Parsed>,
-    /// Segments that a rule has asked for, between its loan and their way out.
-    answers: Vec<Outgoing>,
 }
 
 impl Stack {
@@ -105,12 +98,9 @@ impl Stack {
             index: Index::new(&config, &secrets, growth)?,
             schedule: Schedule::new(config.max_hot, growth)?,
             host: Host::new(&secrets),
-            paths: PathKnowledge::new(secrets.table_key()),
-            counters: Counters::default(),
-            now: Instant::ZERO,
             orphans: 0,
             batch: Vec::new(),
-            answers: Vec::new(),
+            env: Env::new(&secrets),
             rules: Rules::new(config, interface, secrets),
         };
         if !reuses {
@@ -127,7 +117,7 @@ impl Stack {
 
     /// Returns the counters of everything that has happened.
     pub fn counters(&self) -> &Counters {
-        &self.counters
+        &self.env.counters
     }
 
     /// Bytes of memory committed, by purpose.
@@ -224,7 +214,7 @@ impl Stack {
             .table
             .insert(hash, record.encode(), rehash)
             .is_ok();
-        self.counters.dropped_table_full += u64::from(!filed);
+        self.env.counters.dropped_table_full += u64::from(!filed);
         filed
     }
 
@@ -263,27 +253,17 @@ impl Stack {
     pub(crate) fn ip(&mut self) -> Ip<'_> {
         Ip::of(
             &self.rules,
+            &mut self.env,
             &mut self.host,
-            &mut self.paths,
             &mut self.schedule,
             &mut self.store.blocks,
-            &mut self.counters,
-            self.now,
         )
     }
 
     /// Lends a connection that has a hot block.
     #[inline(always)]
     pub(crate) fn lend(&mut self, conn: ConnSlot) -> Option<Conn<'_>> {
-        Conn::of(
-            &mut self.store,
-            conn,
-            &self.rules,
-            &mut self.paths,
-            &mut self.counters,
-            &mut self.answers,
-            self.now,
-        )
+        Conn::of(&mut self.store, conn, &self.rules, &mut self.env)
     }
 
     /// A look at a connection that has a hot block.
@@ -334,7 +314,7 @@ impl Stack {
             return;
         }
         if effects.has(effect::ARM) {
-            self.schedule.arm(id, &mut self.store.hot[id], self.now);
+            self.schedule.arm(id, &mut self.store.hot[id], self.env.now);
         }
         if effects.has(effect::IDLE) {
             self.detach_hot(conn, id);
@@ -347,7 +327,7 @@ impl Stack {
             self.send_answers(id);
         }
         if effects.has(effect::STARVED) {
-            self.schedule.wait_for_buffer(id, self.now);
+            self.schedule.wait_for_buffer(id, self.env.now);
         }
         if effects.has(effect::WAKE_WRITER) {
             self.schedule.wake(&mut self.store.hot[id].sender.writer);
@@ -357,7 +337,7 @@ impl Stack {
                 .rules
                 .interface()
                 .next_hop(self.store.tcbs.key(conn).peer());
-            self.host.doubt(hop, self.now);
+            self.host.doubt(hop, self.env.now);
         }
         if effects.has(effect::PRUNED) {
             self.release_pruned();
@@ -374,7 +354,7 @@ impl Stack {
 
     /// Sends what a rule has asked for. An acknowledgement for which there is no place is owed.
     fn send_answers(&mut self, id: HotId) {
-        let mut answers = core::mem::take(&mut self.answers);
+        let mut answers = core::mem::take(&mut self.env.answers);
         for segment in answers.drain(..) {
             let sent = self.ip().reply(&segment);
             if !sent && segment.is_bare_ack() && !self.store.hot[id].has(hot_flag::QUEUED) {
@@ -382,7 +362,7 @@ impl Stack {
                 self.schedule.output.push_back(Some(id));
             }
         }
-        self.answers = answers;
+        self.env.answers = answers;
     }
 
     /// The connection has a hot block, attached if it had none. False when all blocks are in use.

@@ -26,10 +26,11 @@ use crate::rules::profile::DEFAULT;
 use crate::store::cold::{NONE, State, Tcb, flag};
 use crate::store::hot::{Ending, Hot, TimerKind, hot_flag};
 use crate::store::keys::{Key, SegId};
+use crate::store::outgoing::Outgoing;
 use crate::store::rto;
 use crate::store::segment::seg_flag;
 use crate::time::Instant;
-use crate::wire::{Outgoing, Plain, Wire};
+use crate::wire::{Plain, Wire};
 
 /// How long a cork keeps a small segment: so long, or a retransmission timeout if that is longer (as Linux, whose manual
 /// names the first only).
@@ -138,10 +139,10 @@ impl Conn<'_> {
         } else {
             self.rules.config().window_scaling
         };
-        hot.timers.rtt_off_max = self.now.as_micros() as u32;
+        hot.timers.rtt_off_max = self.env.now_us;
         if hot.timers.due_at == Instant::ZERO {
             hot.timers.due_at =
-                self.now + rto::timeout(cold, self.rules.waits(), hot.timers.backoff);
+                self.env.now + rto::timeout(cold, self.rules.waits(), hot.timers.backoff);
             hot.timers.timer_kind = TimerKind::Rto;
         }
         let ack = if answering { cold.rcv_nxt } else { SeqNum(0) };
@@ -153,8 +154,12 @@ impl Conn<'_> {
         let options = Options {
             mss: Some(mss),
             window_scale: scaled.then_some(scale),
-            timestamps: timestamps
-                .then(|| (self.rules.timestamp(hot.timers.stamps, self.now), echo)),
+            timestamps: timestamps.then(|| {
+                (
+                    self.rules.timestamp(hot.timers.stamps, self.env.now_ms),
+                    echo,
+                )
+            }),
             sack_permitted,
             user_timeout,
             ..Options::NONE
@@ -207,7 +212,7 @@ impl Conn<'_> {
     pub(crate) fn send_first_unsent(&mut self, mss: u16, wire: &mut Wire<'_>) -> bool {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         if hot.sender.flight.is_empty() {
-            window::on_start(hot, cold, self.rules.config(), self.now);
+            window::on_start(hot, cold, self.rules.config(), self.env.now);
         }
         let sender = &mut hot.sender;
         let moved = self
@@ -283,7 +288,7 @@ impl Conn<'_> {
     /// Keeps MAY-16.
     fn corked_long_enough(&mut self, at: Option<SegId>) -> bool {
         let most = rto::timeout(self.tcb, self.rules.waits(), 0).max(CORK_LEAST);
-        let now_us = self.now.as_micros() as u32;
+        let now_us = self.env.now_us;
         let seg = &mut self.blocks.segments[at];
         if !seg.has(seg_flag::CORKED) {
             // Until it is sent this is when it was found to wait.
@@ -299,7 +304,7 @@ impl Conn<'_> {
         }
         let hot = &mut *self.hot;
         if hot.sender.flight.is_empty() && hot.timers.due_at == Instant::ZERO {
-            hot.timers.due_at = self.now + (most - waited);
+            hot.timers.due_at = self.env.now + (most - waited);
         }
         false
     }
@@ -310,7 +315,7 @@ impl Conn<'_> {
         let tail = self.hot.sender.unsent.tail;
         if tail.is_some() {
             let seg = &mut self.blocks.segments[tail];
-            seg.sent_us = (self.now.as_micros() as u32).wrapping_sub(LONG_AGO_US);
+            seg.sent_us = self.env.now_us.wrapping_sub(LONG_AGO_US);
             seg.flags |= seg_flag::CORKED;
         }
     }
@@ -324,10 +329,10 @@ impl Conn<'_> {
             || self.tcb.owes_timeout();
         let rare = rare.then(|| self.header_with_more(at));
         let window = match &rare {
-            Some((header, _)) => header.window(),
+            Some((header, _)) => header.window,
             None => self.window_to_offer(),
         };
-        let now_us = self.now.as_micros() as u32;
+        let now_us = self.env.now_us;
         let tcb = &mut *self.tcb;
         let seg = &mut self.blocks.segments[at];
         let Some(mut buf) = seg.buf.take() else {
@@ -352,7 +357,9 @@ impl Conn<'_> {
         let frame_len = match rare {
             None => {
                 let timestamps = tcb.has(flag::TIMESTAMPS).then(|| {
-                    let stamp = self.rules.timestamp(self.hot.timers.stamps, self.now);
+                    let stamp = self
+                        .rules
+                        .timestamp(self.hot.timers.stamps, self.env.now_ms);
                     (stamp, tcb.ts_recent)
                 });
                 let plain = Plain::new((seq, tcb.rcv_nxt), flags, window, timestamps);
@@ -372,7 +379,7 @@ impl Conn<'_> {
             let from = usize::from(buf.off()) + wire.envelope().link_len();
             ecn::set_capable(&mut buf.bytes_mut()[from..]);
         }
-        self.counters.segments_out += 1;
+        self.env.counters.segments_out += 1;
         self.note_answer();
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         window::on_sent(hot, cold);
@@ -390,9 +397,9 @@ impl Conn<'_> {
     fn header_with_more(&mut self, at: Option<SegId>) -> (Outgoing, bool) {
         let mut header = self.header_for();
         let len = self.blocks.segments[at].len;
-        let told = self.blocks_beside(len, header.options_mut());
+        let told = self.blocks_beside(len, &mut header.options);
         if self.tcb.owes_timeout() {
-            self.add_uto_option(len, header.options_mut());
+            self.add_uto_option(len, &mut header.options);
         }
         (header, told)
     }
@@ -401,17 +408,17 @@ impl Conn<'_> {
     pub(crate) fn emit_ack(&mut self, sack: SackBlocks, wire: &mut Wire<'_>) {
         let mut segment = self.header_for().with_sack(sack);
         if self.tcb.owes_timeout() {
-            self.add_uto_option(0, segment.options_mut());
+            self.add_uto_option(0, &mut segment.options);
         }
         if self.hot.has(hot_flag::URGENT) {
             self.point_at_urgent(&mut segment);
         }
         if !wire.send_bare(&mut self.blocks.pool, &segment) {
-            self.counters.dropped_no_buffer += 1;
+            self.env.counters.dropped_no_buffer += 1;
             self.hot.clear(hot_flag::ACK_NOW);
             return;
         }
-        self.counters.segments_out += 1;
+        self.env.counters.segments_out += 1;
         acknowledged(self.hot);
     }
 
@@ -440,13 +447,16 @@ impl Conn<'_> {
                 segment.point_at(ahead.saturating_add(1));
             }
         }
-        segment.begin_at(self.hot.sender.snd_una + u32::MAX);
+        segment.seq = self.hot.sender.snd_una + u32::MAX;
         self.answer(segment);
     }
 
     /// A pure acknowledgement from where the connection stands, with the window as it was last offered.
     pub(crate) fn ack_as_offered(&self) -> Outgoing {
-        let stamp = || self.rules.timestamp(self.hot.timers.stamps, self.now);
+        let stamp = || {
+            self.rules
+                .timestamp(self.hot.timers.stamps, self.env.now_ms)
+        };
         Outgoing::ack_with(self.tcb.window_field(), self.key.get(), self.tcb, stamp)
     }
 
@@ -454,7 +464,10 @@ impl Conn<'_> {
     #[inline(always)]
     pub(crate) fn header_for(&mut self) -> Outgoing {
         let window = self.window_to_offer();
-        let stamp = || self.rules.timestamp(self.hot.timers.stamps, self.now);
+        let stamp = || {
+            self.rules
+                .timestamp(self.hot.timers.stamps, self.env.now_ms)
+        };
         Outgoing::ack_with(window, self.key.get(), self.tcb, stamp)
     }
 

@@ -26,27 +26,27 @@ impl Conn<'_> {
         if hot.sender.flight.is_empty() && hot.timers.due_at == Instant::ZERO {
             let cold = &*self.tcb;
             hot.timers.due_at =
-                self.now + rto::timeout(cold, self.rules.waits(), hot.timers.backoff);
+                self.env.now + rto::timeout(cold, self.rules.waits(), hot.timers.backoff);
             hot.timers.timer_kind = TimerKind::Persist;
         }
     }
 
     pub(crate) fn on_timer(&mut self) {
         let hot = &mut *self.hot;
-        if hot.timers.ack_at != Instant::ZERO && hot.timers.ack_at <= self.now {
+        if hot.timers.ack_at != Instant::ZERO && hot.timers.ack_at <= self.env.now {
             hot.timers.ack_at = Instant::ZERO;
             self.delayed_in_vain();
             self.acknowledge();
         }
         let keep_until = self.hot.timers.keep_until;
-        if keep_until != Instant::ZERO && keep_until <= self.now {
+        if keep_until != Instant::ZERO && keep_until <= self.env.now {
             self.end_tuning();
         }
         if self.tcb.has(flag::ORPHAN) && self.orphan_is_too_old() {
             return;
         }
         let hot = &*self.hot;
-        if hot.timers.due_at != Instant::ZERO && hot.timers.due_at <= self.now {
+        if hot.timers.due_at != Instant::ZERO && hot.timers.due_at <= self.env.now {
             match hot.timers.timer_kind {
                 TimerKind::Tlp => self.on_probe_timeout(),
                 TimerKind::Reorder => self.on_reordering_timeout(),
@@ -71,7 +71,7 @@ impl Conn<'_> {
             self.queue();
             return;
         }
-        self.counters.timeouts += 1;
+        self.env.counters.timeouts += 1;
         if self.out_of_patience() {
             return;
         }
@@ -130,7 +130,8 @@ impl Conn<'_> {
         {
             hot.timers.backoff = hot.timers.backoff.saturating_add(1).min(30);
         }
-        hot.timers.due_at = self.now + rto::timeout(cold, self.rules.waits(), hot.timers.backoff);
+        hot.timers.due_at =
+            self.env.now + rto::timeout(cold, self.rules.waits(), hot.timers.backoff);
         self.hurry();
         let hot = &mut *self.hot;
         if !hot.sender.flight.is_empty() {

@@ -20,7 +20,7 @@ impl Ip<'_> {
                     self.pool.free(frame.buf);
                     match parsed {
                         Ok(packet) => self.arp_arrives(&packet),
-                        Err(_) => self.counters.dropped_malformed += 1,
+                        Err(_) => self.env.counters.dropped_malformed += 1,
                     }
                     return None;
                 }
@@ -46,7 +46,7 @@ impl Ip<'_> {
             || sender.is_unspecified()
             || self.rules.interface().is_own(sender)
         {
-            self.counters.dropped_address += 1;
+            self.env.counters.dropped_address += 1;
             return;
         }
         self.neighbor_is(sender, packet.sender_mac, for_us);

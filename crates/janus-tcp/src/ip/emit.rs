@@ -7,9 +7,10 @@ use janus_wire::{FlowKey, FlowKeyV4, Link, MacAddr};
 
 use crate::ip::{Host, Ip};
 use crate::rules::Rules;
+use crate::store::outgoing::Outgoing;
 use crate::store::schedule::MAX_REPLIES;
 use crate::time::Instant;
-use crate::wire::{Envelope, Outgoing};
+use crate::wire::Envelope;
 
 /// The next hop's hardware address is not known yet.
 pub(crate) struct Unresolved(pub(crate) IpAddr);
@@ -40,7 +41,8 @@ impl Ip<'_> {
         profile: u8,
     ) -> (Envelope, Result<(), Unresolved>) {
         if let FlowKey::V4(key) = key
-            && let Some(envelope) = known_envelope(self.rules, self.host, key, profile, self.now)
+            && let Some(envelope) =
+                known_envelope(self.rules, self.host, key, profile, self.env.now)
         {
             return (envelope, Ok(()));
         }
@@ -56,9 +58,9 @@ impl Ip<'_> {
     /// The hardware address of a neighbour, if it is known. It is asked for again where that is old.
     #[inline(never)]
     pub(crate) fn resolve(&mut self, hop: IpAddr) -> Option<MacAddr> {
-        let known = self.host.neighbors.lookup_to_send(hop, self.now)?;
-        if known.is_stale(self.now) {
-            if self.host.neighbors.should_probe(hop, self.now) {
+        let known = self.host.neighbors.lookup_to_send(hop, self.env.now)?;
+        if known.is_stale(self.env.now) {
+            if self.host.neighbors.should_probe(hop, self.env.now) {
                 self.ask_for(hop);
             }
         } else {
@@ -70,11 +72,11 @@ impl Ip<'_> {
     /// A buffer, of the reserve if need be, for a reply that there is still a place for.
     pub(crate) fn reply_buffer(&mut self) -> Option<PacketBuf> {
         if self.schedule.replies.len() >= MAX_REPLIES {
-            self.counters.dropped_reply_full += 1;
+            self.env.counters.dropped_reply_full += 1;
             return None;
         }
         let buf = self.pool.alloc_reserved();
-        self.counters.dropped_no_buffer += u64::from(buf.is_none());
+        self.env.counters.dropped_no_buffer += u64::from(buf.is_none());
         buf
     }
 
@@ -83,10 +85,10 @@ impl Ip<'_> {
         let Some(mut buf) = self.reply_buffer() else {
             return false;
         };
-        let (envelope, resolved) = self.envelope(segment.key(), segment.profile());
+        let (envelope, resolved) = self.envelope(&segment.key, segment.profile);
         let len = envelope.write(&mut buf, HEADROOM, 0, segment);
-        self.counters.segments_out += 1;
-        self.counters.resets_out += u64::from(segment.is_reset());
+        self.env.counters.segments_out += 1;
+        self.env.counters.resets_out += u64::from(segment.is_reset());
         let frame = Frame::new(buf, len);
         match resolved {
             Ok(()) => self.schedule.replies.push_back(frame),
@@ -97,14 +99,14 @@ impl Ip<'_> {
 
     /// Keeps a frame until the neighbour `hop` is known, and asks for it.
     pub(crate) fn await_neighbor(&mut self, hop: IpAddr, frame: Frame) {
-        if let Some(pushed_out) = self.host.neighbors.wait(hop, frame, self.now) {
-            self.counters.dropped_no_neighbor += 1;
+        if let Some(pushed_out) = self.host.neighbors.wait(hop, frame, self.env.now) {
+            self.env.counters.dropped_no_neighbor += 1;
             self.recycle(pushed_out);
         }
         if self
             .host
             .neighbors
-            .should_ask(hop, self.now, self.rules.interface())
+            .should_ask(hop, self.env.now, self.rules.interface())
         {
             self.ask_for(hop);
         }

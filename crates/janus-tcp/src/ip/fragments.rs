@@ -89,13 +89,13 @@ impl Ip<'_> {
         let packet = parse::packet(&frame, self.rules.interface().link);
         let link = frame.data().len() - packet.len();
         let Some(piece) = Piece::read(packet, frame.buf.off() + link as u16) else {
-            self.counters.dropped_malformed += 1;
+            self.env.counters.dropped_malformed += 1;
             self.pool.free(frame.buf);
             return None;
         };
         let Fragments { reassembly, whole } = &mut self.host.fragments;
-        let with = (&mut *self.pool, &mut *self.counters);
-        if reassembly.take(&piece, frame, self.now, whole, with) != Taken::Whole {
+        let with = (&mut *self.pool, &mut self.env.counters);
+        if reassembly.take(&piece, frame, self.env.now, whole, with) != Taken::Whole {
             return None;
         }
         let whole = core::mem::take(&mut self.host.fragments.whole);
@@ -109,11 +109,11 @@ impl Ip<'_> {
             Some(whole) if whole.proto == proto::TCP => self.cut_segment(&whole),
             Some(whole) if whole.proto == proto::ICMPV6 && nd::is_discovery(whole.payload) => {
                 // Discovery messages need no fragments, and a sender of such means to get past a filter (RFC 6980).
-                self.counters.dropped_malformed += 1;
+                self.env.counters.dropped_malformed += 1;
             }
             Some(whole) if whole.proto == proto::UDP => self.udp_whole(packet),
             Some(_) => return self.control_packet(packet),
-            None => self.counters.dropped_malformed += 1,
+            None => self.env.counters.dropped_malformed += 1,
         }
         None
     }
@@ -122,11 +122,11 @@ impl Ip<'_> {
     /// device cannot have done it; the new ones get checksums of their own.
     fn cut_segment(&mut self, whole: &Whole<'_>) {
         let Ok((header, options, data)) = tcp::parse(whole.payload) else {
-            self.counters.dropped_malformed += 1;
+            self.env.counters.dropped_malformed += 1;
             return;
         };
         if whole.tcp_checksum() != 0 {
-            self.counters.dropped_checksum += 1;
+            self.env.counters.dropped_checksum += 1;
             return;
         }
         let Some(flow) = whole.flow(&header) else {
@@ -171,7 +171,7 @@ impl Ip<'_> {
         data: &[u8],
     ) -> bool {
         let Some(mut buf) = self.pool.alloc() else {
-            self.counters.dropped_no_buffer += 1;
+            self.env.counters.dropped_no_buffer += 1;
             return false;
         };
         let bytes = &mut buf.bytes_mut()[usize::from(HEADROOM)..];
@@ -201,8 +201,9 @@ impl Ip<'_> {
     /// Sends a datagram of ours that belongs to no connection, in fragments if it is longer than what the path takes.
     pub(crate) fn send_datagram(&mut self, ends: (IpAddr, IpAddr), proto: u8, payload: &[u8]) {
         let (src, dst) = ends;
-        let now = self.now;
+        let now = self.env.now;
         let mtu = self
+            .env
             .paths
             .sizes
             .mtu(dst, now)
@@ -239,11 +240,11 @@ impl Ip<'_> {
     /// False when it could not be queued; then the rest of a datagram in pieces is of no use.
     fn queue_datagram(&mut self, whole: &Whole<'_>, part: &[u8], extra: IpExtra) -> bool {
         if self.schedule.replies.len() >= MAX_REPLIES {
-            self.counters.dropped_reply_full += 1;
+            self.env.counters.dropped_reply_full += 1;
             return false;
         }
         let Some(mut buf) = self.pool.alloc() else {
-            self.counters.dropped_no_buffer += 1;
+            self.env.counters.dropped_no_buffer += 1;
             return false;
         };
         let bytes = &mut buf.bytes_mut()[usize::from(HEADROOM)..];
@@ -272,8 +273,13 @@ impl Ip<'_> {
             return;
         }
         for _ in 0..MAX_EXPIRED {
-            let with = (&mut *self.pool, &mut *self.counters);
-            let Some(first) = self.host.fragments.reassembly.pop_expired(self.now, with) else {
+            let with = (&mut *self.pool, &mut self.env.counters);
+            let Some(first) = self
+                .host
+                .fragments
+                .reassembly
+                .pop_expired(self.env.now, with)
+            else {
                 return;
             };
             if let Some((frame, packet_at)) = first {

@@ -26,17 +26,17 @@ impl Ip<'_> {
 
     /// Tells the sender of `packet` that its protocol is unknown here.
     pub(crate) fn unknown_protocol(&mut self, packet: &[u8]) {
-        self.counters.dropped_protocol += 1;
+        self.env.counters.dropped_protocol += 1;
         self.report(Report::Protocol, packet);
     }
 
     fn icmpv4_arrives(&mut self, ip: &ipv4::Ipv4<'_>) -> Option<IcmpError> {
         if !icmpv4::checksum_ok(ip.payload()) {
-            self.counters.dropped_checksum += 1;
+            self.env.counters.dropped_checksum += 1;
             return None;
         }
         let Ok(message) = icmpv4::parse(ip.payload()) else {
-            self.counters.dropped_malformed += 1;
+            self.env.counters.dropped_malformed += 1;
             return None;
         };
         if let icmpv4::Message::EchoRequest {

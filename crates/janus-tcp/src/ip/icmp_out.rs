@@ -66,14 +66,14 @@ impl Ip<'_> {
         }
         let chance = isn::keyed(
             self.rules.secrets(),
-            self.now.as_nanos() ^ self.counters.icmp_errors_out,
+            self.env.now.as_nanos() ^ self.env.counters.icmp_errors_out,
         );
         let per_second = self.rules.config().icmp_errors_per_second;
-        if !self.host.icmp_budget.take(per_second, chance, self.now) {
-            self.counters.icmp_errors_limited += 1;
+        if !self.host.icmp_budget.take(per_second, chance, self.env.now) {
+            self.env.counters.icmp_errors_limited += 1;
             return;
         }
-        self.counters.icmp_errors_out += 1;
+        self.env.counters.icmp_errors_out += 1;
         let mut message = [0; LONGEST];
         if let Ok(ip) = ipv4::parse(packet) {
             let (src, dst) = (ip.dst, ip.src);

@@ -24,11 +24,11 @@ impl Ip<'_> {
 
     fn icmpv6_arrives(&mut self, ip: &ipv6::Ipv6<'_>) -> Option<IcmpError> {
         if !icmpv6::checksum_ok(ip.src, ip.dst, ip.payload()) {
-            self.counters.dropped_checksum += 1;
+            self.env.counters.dropped_checksum += 1;
             return None;
         }
         let Ok(message) = icmpv6::parse(ip.payload()) else {
-            self.counters.dropped_malformed += 1;
+            self.env.counters.dropped_malformed += 1;
             return None;
         };
         match message {
@@ -61,7 +61,7 @@ impl Ip<'_> {
         let from_link =
             ip.hop_limit == nd::HOP_LIMIT && self.rules.interface().link == Link::Ethernet;
         if !from_link || code != Some(0) {
-            self.counters.dropped_malformed += 1;
+            self.env.counters.dropped_malformed += 1;
             return;
         }
         let ends = Ends {

@@ -34,7 +34,7 @@ impl Ip<'_> {
         let to_group = ends.dst == icmpv6::solicited_node(target);
         let sound = !detecting || (to_group && source.is_none());
         if !sound || source.is_some_and(MacAddr::is_group) {
-            self.counters.dropped_malformed += 1;
+            self.env.counters.dropped_malformed += 1;
             return;
         }
         if !self.rules.interface().is_own(target.into()) {
@@ -55,7 +55,7 @@ impl Ip<'_> {
             (ends.src, source.or(known))
         };
         let Some(mac) = mac else {
-            self.counters.dropped_no_neighbor += 1;
+            self.env.counters.dropped_no_neighbor += 1;
             return;
         };
         let flags = Advertised {
@@ -80,12 +80,12 @@ impl Ip<'_> {
         // Section 7.1.2.
         let unsound = ends.dst.is_multicast() && flags.solicited;
         if unsound || mac.is_some_and(MacAddr::is_group) {
-            self.counters.dropped_malformed += 1;
+            self.env.counters.dropped_malformed += 1;
             return;
         }
         // Somebody claims an address of ours: it was ours first, and is (RFC 4862 section 5.4.4 leaves it open).
         if self.rules.interface().is_own(target.into()) {
-            self.counters.dropped_address += 1;
+            self.env.counters.dropped_address += 1;
             return;
         }
         let addr = IpAddr::V6(target);
@@ -103,8 +103,8 @@ impl Ip<'_> {
     /// Files where a neighbour is, and sends what has waited for it.
     pub(crate) fn neighbor_is(&mut self, addr: IpAddr, mac: MacAddr, solicited: bool) {
         let filed =
-            (self.host.neighbors).learn(addr, mac, solicited, self.now, self.rules.interface());
-        self.counters.neighbors_refused += u64::from(!filed);
+            (self.host.neighbors).learn(addr, mac, solicited, self.env.now, self.rules.interface());
+        self.env.counters.neighbors_refused += u64::from(!filed);
         while let Some(mut frame) = self.host.neighbors.pop_waiting(addr) {
             frame.data_mut()[..6].copy_from_slice(&mac.0);
             self.schedule.replies.push_back(frame);

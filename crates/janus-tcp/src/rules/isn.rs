@@ -40,16 +40,14 @@ impl Rules {
     /// Returns the connection's timestamp: milliseconds, and who owns the connection if timestamps are to say so.
     /// Keeps 7323-18, 7323-26, 7323-27.
     #[inline(always)]
-    pub(crate) fn timestamp(&self, base: StampBase, now: Instant) -> u32 {
-        self.secrets.stamps().stamp(base, now.as_millis() as u32)
+    pub(crate) fn timestamp(&self, base: StampBase, now_ms: u32) -> u32 {
+        self.secrets.stamps().stamp(base, now_ms)
     }
 
     /// How long ago, in milliseconds and at most, the timestamp was sent that is echoed; large for one from the future.
     #[inline]
-    pub(crate) fn age_ms(&self, base: StampBase, now: Instant, echo: u32) -> u32 {
-        self.secrets
-            .stamps()
-            .age_ms(base, now.as_millis() as u32, echo)
+    pub(crate) fn age_ms(&self, base: StampBase, now_ms: u32, echo: u32) -> u32 {
+        self.secrets.stamps().age_ms(base, now_ms, echo)
     }
 
     /// Returns the connection's flow label (RFC 6437): the same for all its packets, and unpredictable to others. It comes from
@@ -93,7 +91,7 @@ mod tests {
     }
 
     fn timestamp(rules: &Rules, key: &FlowKey, now: Instant) -> u32 {
-        rules.timestamp(rules.stamp_base(key), now)
+        rules.timestamp(rules.stamp_base(key), now.as_millis() as u32)
     }
 
     fn key(port: u16) -> FlowKey {

@@ -106,8 +106,8 @@ impl Stack {
 
     /// Keeps MUST-13.
     fn file_time_wait(&mut self, key: &FlowKey, cold: &Tcb, fin_wait_2: bool) -> Option<u32> {
-        if let Some(oldest) = self.index.time_wait.to_evict(self.now) {
-            self.counters.time_wait_evicted += 1;
+        if let Some(oldest) = self.index.time_wait.to_evict(self.env.now) {
+            self.env.counters.time_wait_evicted += 1;
             self.drop_time_wait(oldest);
         }
         let own_time = match fin_wait_2 {
@@ -123,7 +123,7 @@ impl Stack {
             timestamps: cold.has(flag::TIMESTAMPS),
             fin_wait_2,
             own_time: own_time.is_some(),
-            expires: self.now + own_time.unwrap_or(self.rules.config().time_wait),
+            expires: self.env.now + own_time.unwrap_or(self.rules.config().time_wait),
             ..TimeWait::default()
         };
         self.index.time_wait.insert(key, record)
@@ -184,7 +184,7 @@ impl Stack {
         }
         let live = self.store.tcbs[conn].state != State::Closed;
         if live && self.orphans > self.rules.config().max_orphans as usize {
-            self.counters.orphans_aborted += 1;
+            self.env.counters.orphans_aborted += 1;
             self.abort_conn(conn);
             return true;
         }
@@ -211,9 +211,10 @@ impl Stack {
         let varies = 4_000 * u64::from(variation_us) > self.rules.waits().rto_min_ns();
         if varies || threshold.is_some() {
             self.keep_path(conn, variation_us, threshold);
-        } else if !self.paths.facts.is_empty() {
+        } else if !self.env.paths.facts.is_empty() {
             let to = self.store.tcbs.key(conn).peer();
-            self.paths
+            self.env
+                .paths
                 .facts
                 .forget(self.rules.secrets().table_key(), to);
         }
@@ -232,9 +233,10 @@ impl Stack {
             threshold: threshold.map(|segments| segments.max(INITIAL_SEGMENTS)),
         };
         let to = self.store.tcbs.key(conn).peer();
-        self.counters.paths_learned += 1;
-        self.paths
+        self.env.counters.paths_learned += 1;
+        self.env
+            .paths
             .facts
-            .learn(self.rules.secrets().table_key(), to, facts, self.now);
+            .learn(self.rules.secrets().table_key(), to, facts, self.env.now);
     }
 }

@@ -79,8 +79,8 @@ impl Stack {
         frames: &mut Vec<Frame>,
         unknown: &mut M,
     ) {
-        self.now = now;
-        self.counters.frames_in += frames.len() as u64;
+        self.env.set_now(now);
+        self.env.counters.frames_in += frames.len() as u64;
         self.update_pressure();
         self.take_all(frames, unknown);
         if self.host.has_deferred() {
@@ -121,11 +121,11 @@ impl Stack {
             }
             match unknown.place(frame.key, flow.local_port(), frame.tag) {
                 Placement::Here => {
-                    self.counters.icmp_errors_ignored += 1;
+                    self.env.counters.icmp_errors_ignored += 1;
                     self.store.blocks.pool.free(frame.buf);
                 }
                 Placement::Elsewhere => {
-                    self.counters.forwarded += 1;
+                    self.env.counters.forwarded += 1;
                     unknown.forward(frame);
                 }
             }
@@ -136,7 +136,7 @@ impl Stack {
     #[inline(always)]
     fn read_batch(&mut self, frames: &[Frame], batch: &mut [Parsed]) {
         for (frame, parsed) in frames.iter().zip(batch) {
-            let (rules, counters) = (&self.rules, &mut self.counters);
+            let (rules, counters) = (&self.rules, &mut self.env.counters);
             let kind = parse::read(frame, rules, &self.index.hash, counters, parsed);
             if kind == Kind::Segment {
                 self.index.table.prefetch(parsed.hash());
@@ -191,7 +191,7 @@ impl Stack {
     /// Third pass: one segment, in order.
     #[inline(always)]
     fn segment<M: UnknownFlow>(&mut self, frame: Frame, parsed: &Parsed, unknown: &mut M) {
-        self.counters.segments_in += 1;
+        self.env.counters.segments_in += 1;
         let mut frame = Some(frame);
         match self.probed_connection(parsed) {
             Some(conn) => self.arrives(conn, parsed, &mut frame),
@@ -262,7 +262,7 @@ impl Stack {
     ) {
         if frame.as_ref().is_some_and(|f| unknown.needs_resteer(f.tag)) {
             *frame = frame.take().and_then(|f| unknown.resteer(parsed.key(), f));
-            self.counters.forwarded += u64::from(frame.is_none());
+            self.env.counters.forwarded += u64::from(frame.is_none());
         }
         // A frame that is gone already is at another shard.
         let place = frame.as_ref().map_or(Placement::Elsewhere, |f| {
@@ -282,7 +282,7 @@ impl Stack {
                 }
             }
             Placement::Elsewhere => {
-                self.counters.forwarded += 1;
+                self.env.counters.forwarded += 1;
                 if let Some(frame) = frame.take() {
                     unknown.forward(frame);
                 }
@@ -293,7 +293,7 @@ impl Stack {
     /// An error whose checksum holds. False when it quotes a flow that is not here.
     /// Keeps MUST-54.
     pub(crate) fn icmp_error_arrives(&mut self, error: &IcmpError) -> bool {
-        self.counters.icmp_errors_in += 1;
+        self.env.counters.icmp_errors_in += 1;
         let hash = self.index.hash.flow(error.key());
         let heeded = match self.find(error.key(), hash) {
             None | Some(Record::Stub(_)) => return false,
@@ -305,7 +305,7 @@ impl Stack {
             // Nothing is asked of the peer any more.
             Some(Record::TimeWait(_)) => false,
         };
-        self.counters.icmp_errors_ignored += u64::from(!heeded);
+        self.env.counters.icmp_errors_ignored += u64::from(!heeded);
         true
     }
 
@@ -314,7 +314,7 @@ impl Stack {
     fn half_open_blamed(&mut self, slot: u32, error: &IcmpError) -> bool {
         let ends = error.ends_half_open() && self.index.half_open.get(slot).iss == error.seq();
         if ends {
-            self.counters.icmp_refusals += 1;
+            self.env.counters.icmp_refusals += 1;
             self.drop_half_open(slot);
         }
         ends

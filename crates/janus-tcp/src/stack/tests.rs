@@ -28,10 +28,10 @@ impl Stack {
     }
 
     pub(crate) fn now(&self) -> Instant {
-        self.now
+        self.env.now
     }
 
     pub(crate) fn set_now(&mut self, now: Instant) {
-        self.now = now;
+        self.env.set_now(now);
     }
 }

@@ -16,10 +16,11 @@ use crate::store::cold::{EndReason, NONE, State, flag};
 use crate::store::flows::KeyRef;
 use crate::store::hot::hot_flag;
 use crate::store::keys::{ConnSlot, HotId, Key};
+use crate::store::outgoing::Outgoing;
 use crate::store::pressure::Pressure;
 use crate::store::schedule::{MAX_FIRED, Sweep};
 use crate::time::Instant;
-use crate::wire::{Outgoing, Wire};
+use crate::wire::Wire;
 
 /// Frames that a connection hands out at a time while others wait: their answers leave before the rest of a long write, and less of
 /// what many have written must be in the processor's cache at once.
@@ -30,7 +31,7 @@ impl Stack {
     /// many have passed at once. While some are left [`Stack::next_deadline`] is not after `now`: the next call goes on, with
     /// those that have waited longest.
     pub fn advance(&mut self, now: Instant) {
-        self.now = now;
+        self.env.set_now(now);
         let mut fired = core::mem::take(&mut self.schedule.fired);
         self.schedule
             .wheel
@@ -45,7 +46,7 @@ impl Stack {
         self.feed_starved();
         self.ip().expire_fragments();
         while let Some(frame) = self.host.pop_overdue(now) {
-            self.counters.dropped_no_neighbor += 1;
+            self.env.counters.dropped_no_neighbor += 1;
             self.ip().recycle(frame);
         }
         for _ in 0..MAX_PER_CALL {
@@ -77,7 +78,7 @@ impl Stack {
     fn repeat_syn_acks(&mut self) {
         let first_wait = self.rules.config().rto_initial.as_nanos() as u64;
         for _ in 0..MAX_PER_CALL {
-            let Some(id) = self.index.half_open.due(self.now, first_wait) else {
+            let Some(id) = self.index.half_open.due(self.env.now, first_wait) else {
                 break;
             };
             self.syn_ack_is_due(id);
@@ -102,7 +103,7 @@ impl Stack {
     /// Appends at most `room` frames to `out`.
     /// Keeps MUST-58, MUST-59.
     pub fn transmit(&mut self, now: Instant, out: &mut Vec<Frame>, room: usize) {
-        self.now = now;
+        self.env.set_now(now);
         let before = out.len();
         let end = before + room;
         self.hand_out_replies(out, end);
@@ -121,7 +122,7 @@ impl Stack {
         // SYNs and probes took the way of the replies.
         self.hand_out_replies(out, end);
         self.udp_may_send();
-        self.counters.frames_out += (out.len() - before) as u64;
+        self.env.counters.frames_out += (out.len() - before) as u64;
     }
 
     /// One connection's turn.
@@ -131,7 +132,7 @@ impl Stack {
         let (key, tcb) = self.store.tcbs.with_key(conn);
         let profile = tcb.profile;
         let at_hand = match key {
-            KeyRef::V4(key) => known_envelope(&self.rules, &self.host, key, profile, self.now),
+            KeyRef::V4(key) => known_envelope(&self.rules, &self.host, key, profile, self.env.now),
             KeyRef::V6(_) => None,
         };
         let (envelope, resolved) = match at_hand {
@@ -171,7 +172,7 @@ impl Stack {
         if self
             .store
             .blocks
-            .update_pressure(self.rules.config(), &mut self.counters)
+            .update_pressure(self.rules.config(), &mut self.env.counters)
             != Pressure::None
         {
             self.relieve();
@@ -194,7 +195,7 @@ impl Stack {
             if blocks.reorders.slots() <= enough {
                 break;
             }
-            self.counters.reordered_pruned += u64::from(blocks.prune_oldest());
+            self.env.counters.reordered_pruned += u64::from(blocks.prune_oldest());
         }
         self.release_pruned();
     }
@@ -204,7 +205,7 @@ impl Stack {
         // Buffers in this thread's stock are for all only while memory is not critical.
         let spare = self.store.blocks.shortage.level != Pressure::Critical
             && self.store.blocks.pool.has_spare();
-        if self.schedule.starved.is_empty() || self.now < self.schedule.retry.at && !spare {
+        if self.schedule.starved.is_empty() || self.env.now < self.schedule.retry.at && !spare {
             return;
         }
         self.update_pressure();
@@ -215,16 +216,16 @@ impl Stack {
             // A FIN takes one from the reserve, and may.
             self.forget_contented();
             match self.schedule.retry.is_tired() && self.shed() {
-                true => self.schedule.retry.begin(self.now),
-                false => self.schedule.retry.again(self.now),
+                true => self.schedule.retry.begin(self.env.now),
+                false => self.schedule.retry.again(self.env.now),
             }
             return;
         };
         self.store.blocks.pool.free(buf);
         match self.store.blocks.shortage.level {
             // Some of them may go on; who may not comes back, and is asked less and less often.
-            Pressure::Critical => self.schedule.retry.again(self.now),
-            _ => self.schedule.retry.begin(self.now),
+            Pressure::Critical => self.schedule.retry.again(self.env.now),
+            _ => self.schedule.retry.begin(self.env.now),
         }
         self.wake_starved();
     }
@@ -268,7 +269,7 @@ impl Stack {
     #[cold]
     pub(crate) fn shed(&mut self) -> bool {
         let blocks = self.store.hot.high_water();
-        let now_ms = self.now.as_millis() as u32;
+        let now_ms = self.env.now_ms;
         let mut worst = (0, None);
         for _ in 0..blocks.min(LOOKS_MAX) {
             let next = self.schedule.shedding.next % blocks;
@@ -283,7 +284,7 @@ impl Stack {
         let Some(conn) = self.store.hot[id].conn else {
             return false;
         };
-        self.counters.shed += 1;
+        self.env.counters.shed += 1;
         self.reset_peer(conn);
         self.end(conn, EndReason::TimedOut);
         true
@@ -311,7 +312,7 @@ impl Stack {
         if !options.wants_sweep() {
             return;
         }
-        let due = self.now + shortest(options);
+        let due = self.env.now + shortest(options);
         let sweep = &mut self.schedule.sweep;
         if self.rules.profiles().swept() == 1 {
             // The first: whatever was planned before was for others.
@@ -329,11 +330,11 @@ impl Stack {
     /// Looks at one slice, if its time has come.
     /// Keeps MAY-5.
     pub(crate) fn sweep(&mut self) {
-        if self.rules.profiles().swept() == 0 || self.schedule.sweep.at > self.now {
+        if self.rules.profiles().swept() == 0 || self.schedule.sweep.at > self.env.now {
             return;
         }
         let (family, slice) = self.schedule.sweep.next;
-        let now_ms = self.now.as_millis() as u32;
+        let now_ms = self.env.now_ms;
         let looked = &mut self.schedule.sweep.looked_ms[family];
         if looked.len() <= slice as usize {
             looked.push(None);
@@ -352,11 +353,11 @@ impl Stack {
             (0, true) => (1, 0),
             (_, true) => (0, 0),
         };
-        self.schedule.sweep.at = self.now + PAUSE;
+        self.schedule.sweep.at = self.env.now + PAUSE;
         if self.schedule.sweep.next == (0, 0) {
             // A pass costs a hundredth or so of the time until the next.
             let all: u32 = places.iter().map(|family| family.end - family.start).sum();
-            let rest = self.now + PAUSE * (all / SLICE + 1);
+            let rest = self.env.now + PAUSE * (all / SLICE + 1);
             let earliest = self
                 .schedule
                 .sweep
@@ -380,7 +381,7 @@ impl Stack {
         if !options.wants_sweep() {
             return;
         }
-        let now_ms = self.now.as_millis() as u32;
+        let now_ms = self.env.now_ms;
         if let Some(most) = options.wake_reader {
             self.look_at_reader(conn, millis(most), looked_ms);
         }
@@ -389,7 +390,7 @@ impl Stack {
             return;
         }
         if !asleep {
-            self.sweep_at_latest(self.now + shortest(options));
+            self.sweep_at_latest(self.env.now + shortest(options));
             return;
         }
         let cold = &self.store.tcbs[conn];
@@ -399,19 +400,21 @@ impl Stack {
         };
         let options = &cold.keepalive_options(&self.rules);
         match verdict_of(cold, options, busy, now_ms, looked_ms) {
-            Silence::Wait(ms) => self.sweep_at_latest(self.now + Duration::from_millis(ms.into())),
+            Silence::Wait(ms) => {
+                self.sweep_at_latest(self.env.now + Duration::from_millis(ms.into()))
+            }
             Silence::Ask(late_ms) => {
                 let cold = &mut self.store.tcbs[conn];
                 cold.last_heard_ms = cold.last_heard_ms.wrapping_add(late_ms);
                 if let Silence::Wait(ms) = verdict_of(cold, options, busy, now_ms, Some(now_ms)) {
-                    self.sweep_at_latest(self.now + Duration::from_millis(ms.into()));
+                    self.sweep_at_latest(self.env.now + Duration::from_millis(ms.into()));
                 }
-                self.counters.keepalives += 1;
+                self.env.counters.keepalives += 1;
                 self.ask_whether_alive(conn);
             }
             Silence::Gone => {
                 // As Linux: should the peer be there after all, it must know.
-                self.counters.idle_ended += 1;
+                self.env.counters.idle_ended += 1;
                 self.reset_peer(conn);
                 self.end(conn, EndReason::TimedOut);
             }
@@ -421,19 +424,19 @@ impl Stack {
     /// Wakes the connection's reader, if one waits and its time has come.
     fn look_at_reader(&mut self, conn: ConnSlot, most: u32, looked_ms: Option<u32>) {
         let cold = &self.store.tcbs[conn];
-        let now_ms = self.now.as_millis() as u32;
+        let now_ms = self.env.now_ms;
         let (due, next) = judge_reader(most, cold.last_heard_ms, now_ms, looked_ms);
         if due && cold.reader != NONE {
-            self.counters.readers_woken += 1;
+            self.env.counters.readers_woken += 1;
             self.schedule.wake(&mut self.store.tcbs[conn].reader);
         }
-        self.sweep_at_latest(self.now + Duration::from_millis(next.into()));
+        self.sweep_at_latest(self.env.now + Duration::from_millis(next.into()));
     }
 
     /// Asks the peer whether it is there.
     fn ask_whether_alive(&mut self, conn: ConnSlot) {
         let (key, tcb) = (self.key_of(conn), &self.store.tcbs[conn]);
-        let question = Outgoing::keepalive_of(key, tcb, &self.rules, self.now);
+        let question = Outgoing::keepalive_of(key, tcb, &self.rules, self.env.now);
         self.ip().reply(&question);
     }
 

@@ -139,7 +139,7 @@ impl Conn<'_> {
         }
         if p.flags().contains(Flags::ECE) && cold.has(flag::ECN) && window::on_ecn(hot, cold, acked)
         {
-            self.counters.mark_reductions += 1;
+            self.env.counters.mark_reductions += 1;
         }
         match summary {
             Some(summary) if repairs => self.repair(summary),
@@ -168,7 +168,7 @@ impl Conn<'_> {
     #[inline(always)]
     fn drop_acked(&mut self, p: &Parsed, mut summary: Option<&mut AckSummary>) -> bool {
         let (mut fin, mut acked) = (false, Acked::default());
-        let now_us = self.now.as_micros() as u32;
+        let now_us = self.env.now_us;
         loop {
             let hot = &mut *self.hot;
             let at = hot.sender.flight.head;
@@ -242,7 +242,7 @@ impl Conn<'_> {
         if !hot.has(hot_flag::RECOVERY) {
             // Each duplicate has told of a segment before, and limited transmit has answered it.
             let told = (u32::from(dup_acks) * mss).min(acked - acked.min(mss));
-            window::on_ack(hot, cold, acked - told, self.now);
+            window::on_ack(hot, cold, acked - told, self.env.now);
         } else if p.ack().ge(hot.loss.recover) {
             window::leave_recovery(hot, cold);
         } else {
@@ -292,7 +292,7 @@ impl Conn<'_> {
             window::on_loss(hot, cold);
             reno::enter_recovery(&mut hot.congestion, mss);
             hot.set(hot_flag::RECOVERY);
-            self.counters.fast_retransmits += 1;
+            self.env.counters.fast_retransmits += 1;
             self.mark_first_lost();
         }
         self.queue();

@@ -62,7 +62,7 @@ impl Conn<'_> {
         if hot.receiver.reorder == NONE && keeps {
             match self.blocks.reorders.attach(self.id) {
                 Some(block) => hot.receiver.reorder = block,
-                None => self.counters.dropped_reordered += 1,
+                None => self.env.counters.dropped_reordered += 1,
             }
         }
         (hot.receiver.reorder != NONE).then_some(hot.receiver.reorder)
@@ -105,10 +105,10 @@ impl Conn<'_> {
         let kept = reorders.join(block, text, arrived, &mut memory)
             || self.room_for_reordered(text) && self.keep_frame(block, text, frame);
         if kept {
-            self.counters.reordered += 1;
+            self.env.counters.reordered += 1;
             self.still_receives();
         } else {
-            self.counters.dropped_reordered += 1;
+            self.env.counters.dropped_reordered += 1;
         }
     }
 
@@ -123,7 +123,7 @@ impl Conn<'_> {
     /// what was only reported may (RFC 2018 section 8).
     fn room_for_reordered(&mut self, text: &Text) -> bool {
         if self.blocks.shortage.level == Pressure::Critical {
-            self.counters.dropped_pressure += 1;
+            self.env.counters.dropped_pressure += 1;
             return false;
         }
         let block = self.hot.receiver.reorder;
@@ -142,9 +142,9 @@ impl Conn<'_> {
         {
             let (reorders, mut memory) = self.blocks.reordering();
             let pruned = reorders.prune(block, text.seq, &mut memory);
-            self.counters.reordered_pruned += u64::from(pruned);
+            self.env.counters.reordered_pruned += u64::from(pruned);
         } else {
-            self.counters.reordered_pruned += u64::from(self.blocks.prune_oldest());
+            self.env.counters.reordered_pruned += u64::from(self.blocks.prune_oldest());
             self.effects.add(effect::PRUNED);
         }
         self.blocks.reorders.has_room(block, limit)

@@ -44,7 +44,7 @@ impl Conn<'_> {
         // Second, RST: with a good ACK the peer refuses.
         if p.flags().contains(Flags::RST) {
             if acked {
-                self.counters.resets_in += 1;
+                self.env.counters.resets_in += 1;
                 self.end(EndReason::Refused);
             }
             return;
@@ -69,20 +69,20 @@ impl Conn<'_> {
             cold.state = State::Established;
             cold.set_idle_window(window);
             if first_try {
-                let rtt_us = (self.now.as_micros() as u32).wrapping_sub(sent_us);
+                let rtt_us = self.env.now_us.wrapping_sub(sent_us);
                 rto::sample(cold, rtt_us);
-                block.note_rtt(rtt_us, self.now);
+                block.note_rtt(rtt_us, self.env.now);
             } else {
                 rto::handshake_lost(cold);
             }
-            let facts = &mut self.paths.facts;
-            if facts.recall(&self.key.get(), self.tcb, self.rules, self.now) {
-                self.counters.paths_recalled += 1;
+            let facts = &mut self.env.paths.facts;
+            if facts.recall(&self.key.get(), self.tcb, self.rules, self.env.now) {
+                self.env.counters.paths_recalled += 1;
             }
             self.begin_congestion_control();
             self.hot.sender.max_snd_wnd = self.tcb.snd_wnd();
             self.tcb.owe_timeout(self.rules);
-            self.counters.connected += 1;
+            self.env.counters.connected += 1;
             self.wake_reader();
             self.wake_writer();
         } else {
@@ -101,7 +101,7 @@ impl Conn<'_> {
         if self.hot.timers.retries > 0 {
             return;
         }
-        let (hot, soon) = (&mut *self.hot, self.now + SYN_AFTER_RESET);
+        let (hot, soon) = (&mut *self.hot, self.env.now + SYN_AFTER_RESET);
         if hot.timers.due_at > soon {
             hot.timers.due_at = soon;
         }
@@ -163,7 +163,7 @@ impl Conn<'_> {
             self.queue();
         }
         self.tcb.owe_timeout(self.rules);
-        self.counters.connected += 1;
+        self.env.counters.connected += 1;
         self.wake_reader();
         self.wake_writer();
         true

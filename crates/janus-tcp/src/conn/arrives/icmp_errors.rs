@@ -34,7 +34,7 @@ impl Conn<'_> {
             Complaint::TooBig(_) if opening => false,
             Complaint::TooBig(mtu) => self.packet_too_big(error, mtu),
             Complaint::Unreachable(why) if opening && error.seq() == una => {
-                self.counters.icmp_refusals += 1;
+                self.env.counters.icmp_refusals += 1;
                 self.end(why);
                 true
             }
@@ -59,18 +59,20 @@ impl Conn<'_> {
         hot.timers.backoff -= 1;
         // Nor is it counted against the connection's patience, which is that of so many doubled timeouts; but no router can
         // prolong it for ever.
-        let since_ms = (self.now.as_millis() as u32).wrapping_sub(hot.congestion.acked_ms());
+        let since_ms = self.env.now_ms.wrapping_sub(hot.congestion.acked_ms());
         if Duration::from_millis(since_ms.into()) < PATIENCE {
             hot.timers.retries -= 1;
         }
-        let waited_us =
-            (self.now.as_micros() as u32).wrapping_sub(self.blocks.segments[head].sent_us);
+        let waited_us = self
+            .env
+            .now_us
+            .wrapping_sub(self.blocks.segments[head].sent_us);
         let timeout = rto::timeout(cold, self.rules.waits(), hot.timers.backoff);
         let left = timeout.saturating_sub(Duration::from_micros(waited_us.into()));
-        hot.timers.rto_at = self.now + left;
+        hot.timers.rto_at = self.env.now + left;
         hot.timers.due_at = hot.timers.rto_at;
         hot.timers.timer_kind = TimerKind::Rto;
-        self.counters.backoffs_taken_back += 1;
+        self.env.counters.backoffs_taken_back += 1;
     }
 
     /// RFC 1191 and RFC 8201, with RFC 5927 section 7's care: the quoted segment is in flight, and was really larger
@@ -91,8 +93,8 @@ impl Conn<'_> {
         if v6_too_small || mtu.max(pmtu::smallest(peer)) >= sent {
             return false;
         }
-        if self.paths.sizes.told(peer, mtu, self.now) {
-            self.counters.paths_shrunk += 1;
+        if self.env.paths.sizes.told(peer, mtu, self.env.now) {
+            self.env.counters.paths_shrunk += 1;
         }
         self.path_shrank();
         true

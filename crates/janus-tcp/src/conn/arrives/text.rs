@@ -142,7 +142,7 @@ impl Conn<'_> {
             return true;
         }
         if !self.may_keep_buffer() {
-            self.counters.dropped_pressure += 1;
+            self.env.counters.dropped_pressure += 1;
             self.hot.set(hot_flag::ACK_NOW);
             self.queue();
             self.blocks.pool.free(arrived.buf);
@@ -154,7 +154,7 @@ impl Conn<'_> {
         match self.blocks.segments.append(inbox, arrived.buf, place, 0) {
             Ok(_) => true,
             Err(buf) => {
-                self.counters.dropped_receive_full += 1;
+                self.env.counters.dropped_receive_full += 1;
                 self.blocks.pool.free(buf);
                 false
             }

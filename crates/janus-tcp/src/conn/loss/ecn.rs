@@ -93,7 +93,7 @@ impl Conn<'_> {
         if p.ecn() == CE {
             answer_now |= !cold.owes_ece();
             cold.set_owes_ece(true);
-            self.counters.marks_in += 1;
+            self.env.counters.marks_in += 1;
         }
         answer_now
     }

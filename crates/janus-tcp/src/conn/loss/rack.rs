@@ -145,7 +145,9 @@ impl Conn<'_> {
     pub(crate) fn echo_age(&self, p: &Parsed) -> Option<u32> {
         let cold = &*self.tcb;
         let (_, echo) = p.timestamps().filter(|_| cold.has(flag::TIMESTAMPS))?;
-        let age = self.rules.age_ms(self.hot.timers.stamps, self.now, echo);
+        let age = self
+            .rules
+            .age_ms(self.hot.timers.stamps, self.env.now_ms, echo);
         // One from the future is no echo of ours.
         (age as i32 >= 0).then(|| age.saturating_sub(self.rules.secrets().stamps().slack_ms()))
     }
@@ -180,7 +182,7 @@ impl Conn<'_> {
         let patience_us = rec.rtt_us.saturating_add(window_us);
         let mut look = Look {
             newest: rec.newest,
-            now_us: self.now.as_micros() as u32,
+            now_us: self.env.now_us,
             patience_us,
             found: Losses::default(),
         };
@@ -220,7 +222,7 @@ impl Conn<'_> {
         let (mut at, mut steps) = (self.hot.sender.flight.head, 0);
         while at.is_some() && left > 0 && last.is_some() {
             if steps >= RESENT_WALK_MAX {
-                self.counters.rack_walks_cut += 1;
+                self.env.counters.rack_walks_cut += 1;
                 break;
             }
             steps += 1;
@@ -243,7 +245,7 @@ impl Conn<'_> {
             }
             at = self.blocks.segments[at].next;
         }
-        self.counters.recovery_steps += u64::from(steps);
+        self.env.counters.recovery_steps += u64::from(steps);
     }
 
     /// Those that were sent once, in the order they were sent in.
@@ -274,7 +276,7 @@ impl Conn<'_> {
             }
             self.blocks.recovery[block].decided = at;
         }
-        self.counters.recovery_steps += u64::from(steps);
+        self.env.counters.recovery_steps += u64::from(steps);
     }
 
     /// A segment in flight is believed lost: it leaves the pipe and is to be sent again.

@@ -58,7 +58,7 @@ impl Conn<'_> {
     /// Keeps 5681-13, 6675-12, 6675-14, 6675-20, 8985-11, 8985-2.
     pub(crate) fn repair(&mut self, summary: &AckSummary) {
         let block = self.hot.loss.recovery;
-        self.blocks.recovery[block].advance(summary, self.now);
+        self.blocks.recovery[block].advance(summary, self.env.now);
         self.undo_if_spurious(summary);
         self.judge_timeout(block, summary);
         let ended = self.end_recovery();
@@ -82,7 +82,7 @@ impl Conn<'_> {
                 safe,
             );
         } else if summary.advanced {
-            window::on_ack(hot, cold, summary.delivered, self.now);
+            window::on_ack(hot, cold, summary.delivered, self.env.now);
         }
         if summary.advanced || summary.sacked || lost.bytes > 0 {
             self.arm_retransmission(summary.advanced);
@@ -107,7 +107,7 @@ impl Conn<'_> {
         hot.set(hot_flag::RECOVERY);
         rec.clear(rec_flag::PROBED | rec_flag::PROBE_DUE);
         rec.prr_begin(hot.sender.flight.bytes, delivered);
-        self.counters.fast_retransmits += 1;
+        self.env.counters.fast_retransmits += 1;
     }
 
     /// Once all that was sent before the loss was found is acknowledged, recovery, or what a timeout began, is over.
@@ -155,9 +155,9 @@ impl Conn<'_> {
             hot.sender.pipe = hot.sender.pipe.saturating_sub(len);
         }
         summary.delivered += len;
-        let age_us = (self.now.as_micros() as u32).wrapping_sub(seg.sent_us);
+        let age_us = self.env.now_us.wrapping_sub(seg.sent_us);
         acked.add(age_us, resent);
-        rack::deliver(rec, hot, seg, summary.echo_age_ms, self.now, summary);
+        rack::deliver(rec, hot, seg, summary.echo_age_ms, self.env.now, summary);
     }
 
     /// Forgets places in the flight list that `ack` is about to free.

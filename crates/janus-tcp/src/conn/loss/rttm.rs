@@ -62,7 +62,7 @@ impl Conn<'_> {
         let mut acked = acked;
         if let (true, Some(sent_us)) = (acked.resent || acked.is_empty(), sacked_sent_us) {
             // A segment that is SACKed at once and was sent once measures as well, and in microseconds.
-            from_sack.add((self.now.as_micros() as u32).wrapping_sub(sent_us), false);
+            from_sack.add(self.env.now_us.wrapping_sub(sent_us), false);
             acked = &from_sack;
         }
         if acked.is_empty() {
@@ -81,7 +81,7 @@ impl Conn<'_> {
         };
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         hot.timers.backoff = 0;
-        hot.note_rtt(rtt_us, self.now);
+        hot.note_rtt(rtt_us, self.env.now);
         let round_is_over = rto::sample_of_many(cold, hot, p.ack(), rtt_us);
         congestion::on_rtt(&mut hot.congestion, rtt_us, round_is_over);
     }
@@ -92,7 +92,7 @@ impl Conn<'_> {
     #[inline(never)]
     fn echoed(&self, echo: u32, newest_us: u32) -> Option<u32> {
         let base = self.hot.timers.stamps;
-        let age_ms = self.rules.age_ms(base, self.now, echo);
+        let age_ms = self.rules.age_ms(base, self.env.now_ms, echo);
         if echo == 0 || age_ms > OLDEST_ECHO_MS {
             return None;
         }

@@ -49,9 +49,9 @@ impl Conn<'_> {
             // Older than a window it says nothing of what is in flight.
             if twice.1.le(nxt) && (nxt - twice.0).unsigned_abs() <= self.oldest_duplicate() {
                 summary.duplicate = Some(twice);
-                self.counters.dsacks_in += 1;
+                self.env.counters.dsacks_in += 1;
             } else {
-                self.counters.sack_invalid += 1;
+                self.env.counters.sack_invalid += 1;
             }
         }
         if !rest.is_empty() || summary.duplicate.is_some() {
@@ -64,17 +64,17 @@ impl Conn<'_> {
         for (i, &(left, right)) in rest.iter().enumerate() {
             // One that begins where everything is acknowledged up to would have been acknowledged too.
             if !left.lt(right) || left.le(una) || right.gt(nxt) {
-                self.counters.sack_invalid += 1;
+                self.env.counters.sack_invalid += 1;
                 continue;
             }
             let mark = Mark {
                 left,
                 right,
                 keeps_hint: i > 0,
-                now: self.now,
+                now: self.env.now,
             };
             if !self.mark_sacked(&mark, &mut budget, summary) {
-                self.counters.sack_searches_cut += 1;
+                self.env.counters.sack_searches_cut += 1;
                 return;
             }
         }
@@ -125,7 +125,7 @@ impl Conn<'_> {
             // All from the first to the last are marked now.
             self.blocks.segments[first].skip = last;
         }
-        self.counters.recovery_steps += u64::from(steps);
+        self.env.counters.recovery_steps += u64::from(steps);
         found
     }
 
@@ -191,7 +191,7 @@ impl Conn<'_> {
             at = seg.next;
         }
         (rec.sacked, rec.sacked_bytes) = (0, 0);
-        self.counters.sack_reneged += 1;
+        self.env.counters.sack_reneged += 1;
     }
 }
 

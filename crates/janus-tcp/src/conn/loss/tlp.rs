@@ -63,7 +63,7 @@ impl Conn<'_> {
                 return None;
             }
         }
-        Some(self.now.after_nanos(probe_timeout_ns(cold, hot)))
+        Some(self.env.now.after_nanos(probe_timeout_ns(cold, hot)))
     }
 
     /// PTO has expired.
@@ -77,7 +77,7 @@ impl Conn<'_> {
         }
         // Whether or not the probe can go out, the timeout comes next (section 7.3).
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-        hot.timers.rto_at = self.now.after_nanos(rto::timeout_ns(
+        hot.timers.rto_at = self.env.now.after_nanos(rto::timeout_ns(
             cold,
             self.rules.waits(),
             hot.timers.backoff,
@@ -108,7 +108,7 @@ impl Conn<'_> {
             rec.last_resent = seg.seq;
             rec.set(rec_flag::PROBE_REPEATS);
             seg.flags |= seg_flag::RESENT;
-            self.counters.retransmissions += 1;
+            self.env.counters.retransmissions += 1;
             self.send_segment(tail, wire);
         } else {
             return Flushed::All;
@@ -116,7 +116,7 @@ impl Conn<'_> {
         let rec = &mut self.blocks.recovery[block];
         rec.set(rec_flag::PROBED);
         rec.probe_end = self.tcb.snd_nxt;
-        self.counters.tail_probes += 1;
+        self.env.counters.tail_probes += 1;
         Flushed::All
     }
 
@@ -150,7 +150,7 @@ impl Conn<'_> {
         rec.clear(rec_flag::PROBED | rec_flag::PROBE_REPEATS);
         if repaired {
             // The probe itself repaired a loss, which went unnoticed: the network was congested all the same.
-            self.counters.tail_losses += 1;
+            self.env.counters.tail_losses += 1;
             let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
             window::on_loss(hot, cold);
             hot.congestion.fall_to_threshold();

@@ -67,7 +67,7 @@ impl Conn<'_> {
         let recover = self.hot.loss.recover;
         let spurious = self.timeout_was_spurious(block, summary);
         let undo = &mut self.blocks.recovery[block].undo;
-        let due = undo.is_due(summary, recover, self.now) || spurious && undo.cwnd > 0;
+        let due = undo.is_due(summary, recover, self.env.now) || spurious && undo.cwnd > 0;
         if !due {
             return;
         }
@@ -83,7 +83,7 @@ impl Conn<'_> {
         if undo.cwnd == 0 {
             return false;
         }
-        self.counters.recoveries_undone += 1;
+        self.env.counters.recoveries_undone += 1;
         let mss = u32::from(self.tcb.payload_mss());
         let hot = &mut *self.hot;
         hot.congestion

@@ -75,7 +75,7 @@ impl Conn<'_> {
     /// Notes that a connection waits for a packet buffer. It keeps its hot block until one is there. Where nothing is in
     /// flight the persist timer runs meanwhile: memory may never come, and a peer that is gone must be found out.
     pub(crate) fn wait_for_buffer(&mut self) {
-        self.counters.starved += 1;
+        self.env.counters.starved += 1;
         if !self.hot.has(hot_flag::STARVED) {
             self.hot.set(hot_flag::STARVED);
             self.effects.add(effect::STARVED);

@@ -79,7 +79,7 @@ impl Conn<'_> {
             self.blocks.segments[last].flags &= !seg_flag::PSH;
         }
         self.blocks.segments.push_back(&mut hot.sender.unsent, seg);
-        self.counters.buffers_given += 1;
+        self.env.counters.buffers_given += 1;
     }
 
     /// Whether a connection may have one more buffer that somebody holds already. When memory is short, one that has nothing

@@ -43,7 +43,7 @@ impl Conn<'_> {
     fn arm_for_flight(&mut self, restart: bool) {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         if restart || hot.timers.rto_at == Instant::ZERO {
-            hot.timers.rto_at = self.now.after_nanos(rto::timeout_ns(
+            hot.timers.rto_at = self.env.now.after_nanos(rto::timeout_ns(
                 cold,
                 self.rules.waits(),
                 hot.timers.backoff,
@@ -60,7 +60,7 @@ impl Conn<'_> {
     /// Some segments may only be late: they are looked at again after `wait`, unless the timeout comes first.
     pub(crate) fn arm_reordering(&mut self, wait: Duration) {
         let hot = &mut *self.hot;
-        let at = self.now + wait;
+        let at = self.env.now + wait;
         if at < hot.timers.rto_at {
             hot.timers.due_at = at;
             hot.timers.timer_kind = TimerKind::Reorder;
@@ -72,7 +72,7 @@ impl Conn<'_> {
     pub(crate) fn hasten_timeout(&mut self) {
         let half = Duration::from_micros(u64::from(self.tcb.srtt_us() / 2));
         let hot = &mut *self.hot;
-        hot.timers.rto_at = hot.timers.rto_at.min(self.now + half.max(RENEGED_WAIT));
+        hot.timers.rto_at = hot.timers.rto_at.min(self.env.now + half.max(RENEGED_WAIT));
         hot.timers.due_at = hot.timers.rto_at;
         hot.timers.timer_kind = TimerKind::Rto;
     }
@@ -126,7 +126,7 @@ impl Conn<'_> {
         let rec = &mut self.blocks.recovery[block];
         rec.clear(rec_flag::PROBED | rec_flag::PROBE_REPEATS | rec_flag::PROBE_DUE);
         rec.set(rec_flag::TIMED_OUT);
-        let now_us = self.now.as_micros() as u32;
+        let now_us = self.env.now_us;
         rec.forget_stale(now_us);
         // Without RACK a timeout means that all of the flight is lost.
         let patience_us = match self.rules.config().rack {
@@ -197,7 +197,7 @@ impl Conn<'_> {
                 self.send_segment(at, wire);
             } else if block.is_some() {
                 steps += 1;
-                self.counters.recovery_steps += 1;
+                self.env.counters.recovery_steps += 1;
                 if steps > WALK_MAX {
                     return Flushed::All;
                 }
@@ -224,14 +224,14 @@ impl Conn<'_> {
 
     /// A lost segment is about to go out again.
     fn note_resent(&mut self, at: Option<SegId>) {
-        self.counters.retransmissions += 1;
+        self.env.counters.retransmissions += 1;
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         let seg = &mut self.blocks.segments[at];
         seg.flags |= seg_flag::RESENT;
         hot.sender.pipe += u32::from(seg.len);
         if at == hot.sender.flight.head {
             // The first segment in flight has a whole timeout again.
-            hot.timers.rto_at = self.now.after_nanos(rto::timeout_ns(
+            hot.timers.rto_at = self.env.now.after_nanos(rto::timeout_ns(
                 cold,
                 self.rules.waits(),
                 hot.timers.backoff,
@@ -254,7 +254,7 @@ impl Conn<'_> {
         }
         rec.resent += 1;
         rec.last_resent = seg.seq;
-        rec.undo.note_repair(self.now);
+        rec.undo.note_repair(self.env.now);
         if hot.has(hot_flag::RECOVERY) {
             rec.prr_out = rec.prr_out.saturating_add(u32::from(seg.len));
         }

@@ -44,16 +44,18 @@ impl Conn<'_> {
     /// The peer's SYN has said what it takes, while the hot block is there already.
     pub(crate) fn size_agreed(&mut self) {
         self.hot.sender.mss_full = self.tcb.mss;
-        if !self.paths.sizes.is_empty() {
+        if !self.env.paths.sizes.is_empty() {
             self.fit_to_path();
         }
     }
 
     /// The size in use is what was agreed, or less if the path is known to carry less.
     pub(crate) fn fit_to_path(&mut self) {
-        self.tcb.mss =
-            self.paths
-                .size_on_path(self.key.get().peer(), self.hot.sender.mss_full, self.now);
+        self.tcb.mss = self.env.paths.size_on_path(
+            self.key.get().peer(),
+            self.hot.sender.mss_full,
+            self.env.now,
+        );
     }
 
     /// The path is known to carry less: all in flight that does not fit is cut and sent again. The congestion window
@@ -101,7 +103,7 @@ impl Conn<'_> {
         match cut {
             None => self.wait_for_buffer(),
             Some(rest) => {
-                self.counters.segments_cut += 1;
+                self.env.counters.segments_cut += 1;
                 self.note_cut(rest);
             }
         }
@@ -125,7 +127,7 @@ impl Conn<'_> {
             .split(unsent, at, len, &mut self.blocks.pool);
         match cut {
             None => self.wait_for_buffer(),
-            Some(_) => self.counters.segments_cut += 1,
+            Some(_) => self.env.counters.segments_cut += 1,
         }
         cut.is_some()
     }
@@ -143,8 +145,14 @@ impl Conn<'_> {
         }
         let lost = self.packet_len(self.blocks.segments[head].len);
         let peer = self.peer_of();
-        if self.paths.sizes.silent(peer, lost, self.now).is_some() {
-            self.counters.black_holes += 1;
+        if self
+            .env
+            .paths
+            .sizes
+            .silent(peer, lost, self.env.now)
+            .is_some()
+        {
+            self.env.counters.black_holes += 1;
             self.fit_to_path();
         }
     }
@@ -162,7 +170,7 @@ impl Conn<'_> {
         }
         let peer = self.peer_of();
         let full = hot.sender.mss_full + fixed_headers(peer);
-        let Some(size) = self.paths.sizes.probe_due(peer, full, self.now) else {
+        let Some(size) = self.env.paths.sizes.probe_due(peer, full, self.env.now) else {
             return 0;
         };
         let headers = self.packet_len(0);
@@ -178,7 +186,7 @@ impl Conn<'_> {
         }
         let hot = &mut *self.hot;
         (hot.path.probe, hot.path.probe_size, hot.path.probe_out) = (Some(seg), size, false);
-        self.counters.path_probes += 1;
+        self.env.counters.path_probes += 1;
         len
     }
 
@@ -192,9 +200,10 @@ impl Conn<'_> {
         let size = hot.path.probe_size;
         hot.forget_probe();
         let peer = self.peer_of();
-        self.paths
+        self.env
+            .paths
             .sizes
-            .probe_arrived(peer, size, self.rules.interface().mtu, self.now);
+            .probe_arrived(peer, size, self.rules.interface().mtu, self.env.now);
         self.fit_to_path();
     }
 
@@ -202,7 +211,7 @@ impl Conn<'_> {
         let size = self.hot.path.probe_size;
         self.hot.forget_probe();
         let peer = self.peer_of();
-        self.paths.sizes.probe_lost(peer, size, self.now);
+        self.env.paths.sizes.probe_lost(peer, size, self.env.now);
     }
 }
 

@@ -59,7 +59,7 @@ impl Conn<'_> {
         let least = self.ato_least_ms();
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         cold.set(flag::UNANSWERED);
-        let (arrivals, now_ms) = (&mut hot.receiver.arrivals, self.now.as_millis() as u32);
+        let (arrivals, now_ms) = (&mut hot.receiver.arrivals, self.env.now_ms);
         arrivals.mss = arrivals.mss.max(p.payload_len());
         if p.payload_len() < arrivals.mss || p.flags().contains(Flags::PSH) {
             arrivals.push();
@@ -135,10 +135,10 @@ impl Conn<'_> {
                 wait_ns = wait_ns.min(srtt_ns.max(waits.delayed_ack_ns()));
             }
         }
-        let at = self.now.after_nanos(wait_ns);
+        let at = self.env.now.after_nanos(wait_ns);
         if hot.timers.ack_at == Instant::ZERO {
             hot.timers.ack_at = at;
-        } else if hot.timers.ack_at <= self.now.after_nanos(wait_ns / 4) {
+        } else if hot.timers.ack_at <= self.env.now.after_nanos(wait_ns / 4) {
             // It would be due at any moment.
             hot.set(hot_flag::ACK_NOW);
             self.queue();
@@ -188,7 +188,7 @@ impl Conn<'_> {
         }
         cold.clear(flag::UNANSWERED);
         let arrivals = &self.hot.receiver.arrivals;
-        let since = (self.now.as_millis() as u32).wrapping_sub(arrivals.last_ms);
+        let since = self.env.now_ms.wrapping_sub(arrivals.last_ms);
         let soon = match arrivals.ato_ms {
             0 => self.rules.waits().delayed_ack_ms(),
             ato => ato.into(),

@@ -77,7 +77,7 @@ impl Conn<'_> {
     fn keep_tuning(&mut self) {
         let rtt_us = self.receive_rtt_us();
         let keep = Duration::from_micros(2 * u64::from(rtt_us)).clamp(KEEP_LEAST, KEEP_MOST);
-        self.hot.timers.keep_until = self.now + keep;
+        self.hot.timers.keep_until = self.env.now + keep;
     }
 
     fn begin_tuning(&mut self) -> bool {
@@ -89,7 +89,7 @@ impl Conn<'_> {
         let Some(tuning) = self.blocks.tunings.alloc() else {
             return false;
         };
-        let now_us = self.now.as_micros() as u32;
+        let now_us = self.env.now_us;
         let buffer = self
             .rules
             .config()
@@ -130,7 +130,7 @@ impl Conn<'_> {
     fn measure_arrival(&mut self, p: &Parsed) {
         let cold = &*self.tcb;
         let tuning = &mut self.blocks.tunings[self.hot.receiver.tuning];
-        let now_us = self.now.as_micros() as u32;
+        let now_us = self.env.now_us;
         if cold.has(flag::TIMESTAMPS) {
             let Some((_, echo)) = p.timestamps() else {
                 return;
@@ -139,7 +139,9 @@ impl Conn<'_> {
                 return;
             }
             tuning.mark = echo;
-            let age_ms = self.rules.age_ms(self.hot.timers.stamps, self.now, echo);
+            let age_ms = self
+                .rules
+                .age_ms(self.hot.timers.stamps, self.env.now_ms, echo);
             // In a tick or two the handshake measured better; from hours ago or the future nothing was echoed.
             let tick_ms = 1 + self.rules.secrets().stamps().slack_ms();
             if age_ms > tick_ms && age_ms < 120_000 {
@@ -171,7 +173,7 @@ impl Conn<'_> {
         let cold = &*self.tcb;
         let tuning = &mut self.blocks.tunings[self.hot.receiver.tuning];
         tuning.copied = tuning.copied.saturating_add(taken);
-        let now_us = self.now.as_micros() as u32;
+        let now_us = self.env.now_us;
         if rtt_us == 0 || now_us.wrapping_sub(tuning.round_us) < rtt_us {
             return;
         }
@@ -183,7 +185,7 @@ impl Conn<'_> {
                 && self.blocks.shortage.level == Pressure::None
             {
                 tuning.buffer = wanted.min(u64::from(most)) as u32;
-                self.counters.windows_grown += 1;
+                self.env.counters.windows_grown += 1;
             }
             tuning.space = tuning.copied;
         }

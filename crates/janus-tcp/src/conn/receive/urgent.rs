@@ -9,8 +9,8 @@ use janus_wire::SeqNum;
 use crate::conn::{Conn, View};
 use crate::store::cold::flag;
 use crate::store::hot::hot_flag;
+use crate::store::outgoing::Outgoing;
 use crate::store::urgent::Urgent;
-use crate::wire::Outgoing;
 use crate::wire::parse::Parsed;
 
 /// Connections on which something is urgent at a time; on others it is data like any other.
@@ -138,7 +138,7 @@ impl Conn<'_> {
     /// Returns the urgent data of the connection, made if there is room for it.
     fn urgent_of(&mut self) -> Option<&mut Urgent> {
         if self.blocks.urgents.len() >= MAX_URGENT && !self.blocks.urgents.contains_key(&self.id) {
-            self.counters.urgent_ignored += 1;
+            self.env.counters.urgent_ignored += 1;
             return None;
         }
         self.hot.set(hot_flag::URGENT);
@@ -191,7 +191,7 @@ impl Conn<'_> {
             urgent.sent = None;
             return;
         }
-        let ahead = end - segment.seq();
+        let ahead = end - segment.seq;
         if ahead > 0 {
             segment.point_at(ahead.min(0xffff) as u16);
         }

@@ -17,7 +17,7 @@ impl Conn<'_> {
             return false;
         };
         let since_ms = self.stalled_since();
-        let waited = (self.now.as_millis() as u32).wrapping_sub(since_ms);
+        let waited = self.env.now_ms.wrapping_sub(since_ms);
         if Duration::from_millis(waited.into()) < most {
             return false;
         }
@@ -36,8 +36,8 @@ impl Conn<'_> {
     pub(crate) fn hurry(&mut self) {
         if let Some(most) = self.tcb.user_timeout(self.rules) {
             let since_ms = self.stalled_since();
-            let waited = (self.now.as_millis() as u32).wrapping_sub(since_ms);
-            let latest = self.now + most.saturating_sub(Duration::from_millis(waited.into()));
+            let waited = self.env.now_ms.wrapping_sub(since_ms);
+            let latest = self.env.now + most.saturating_sub(Duration::from_millis(waited.into()));
             let hot = &mut *self.hot;
             hot.timers.due_at = hot.timers.due_at.min(latest);
             hot.timers.rto_at = hot.timers.rto_at.min(latest);
@@ -58,7 +58,7 @@ impl Conn<'_> {
             let ran_ms = u32::try_from(ran.as_millis()).unwrap_or(u32::MAX);
             hot.timers.stalled = Stalled {
                 mark,
-                since_ms: (self.now.as_millis() as u32).wrapping_sub(ran_ms),
+                since_ms: self.env.now_ms.wrapping_sub(ran_ms),
             };
         }
         hot.timers.stalled.since_ms
@@ -67,7 +67,7 @@ impl Conn<'_> {
     /// A timer of an orphan's: whether it has lived on for so long that it is ended. Its peer may be there all the time,
     /// and take a byte now and then; nothing else would end it.
     pub(crate) fn orphan_is_too_old(&mut self) -> bool {
-        let now_ms = self.now.as_millis() as u32;
+        let now_ms = self.env.now_ms;
         let hot = &mut *self.hot;
         // Zero is "not seen yet".
         if hot.timers.orphaned_ms == 0 {
@@ -77,7 +77,7 @@ impl Conn<'_> {
         if age < self.rules.config().orphan_timeout {
             return false;
         }
-        self.counters.orphans_aborted += 1;
+        self.env.counters.orphans_aborted += 1;
         self.abort();
         true
     }

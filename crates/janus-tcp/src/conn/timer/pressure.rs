@@ -57,7 +57,7 @@ impl Conn<'_> {
     fn update_pressure(&mut self) {
         if self
             .blocks
-            .update_pressure(self.rules.config(), self.counters)
+            .update_pressure(self.rules.config(), &mut self.env.counters)
             != Pressure::None
         {
             self.effects.add(effect::RELIEVE);
@@ -103,7 +103,7 @@ impl Conn<'_> {
         if waits_for_memory {
             return self.wait_for_buffer();
         }
-        self.counters.starved += 1;
+        self.env.counters.starved += 1;
         self.await_window();
     }
 

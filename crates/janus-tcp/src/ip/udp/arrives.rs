@@ -89,7 +89,7 @@ impl Ip<'_> {
             (IpAddr::V6(src), IpAddr::V6(dst)) => udp::fill_checksum_v6(&mut datagram, src, dst),
             _ => {}
         }
-        self.counters.datagrams_out += 1;
+        self.env.counters.datagrams_out += 1;
         self.send_datagram((local.ip(), to.ip()), proto::UDP, &datagram);
         self.host.answer = datagram;
     }
@@ -126,10 +126,10 @@ impl Ip<'_> {
     /// Counts a datagram that is dropped; of one that is sound its sender is told (RFC 1122 section 4.1.3.1).
     fn udp_refused(&mut self, why: Refused, packet: &[u8]) {
         match why {
-            Refused::Malformed => self.counters.dropped_malformed += 1,
-            Refused::Checksum => self.counters.dropped_checksum += 1,
+            Refused::Malformed => self.env.counters.dropped_malformed += 1,
+            Refused::Checksum => self.env.counters.dropped_checksum += 1,
             Refused::Port(_) => {
-                self.counters.dropped_datagrams_port += 1;
+                self.env.counters.dropped_datagrams_port += 1;
                 self.report(Report::Port, packet);
             }
         }
@@ -140,7 +140,7 @@ impl Ip<'_> {
         let off = usize::from(frame.buf.off()) + packet_at + found.off;
         let capacity = self.pool.depot().stats().capacity;
         if self.host.udp.buffers >= BUFFERS_MAX.min(capacity / 8).max(1) {
-            self.counters.dropped_datagrams_memory += 1;
+            self.env.counters.dropped_datagrams_memory += 1;
             self.pool.free(frame.buf);
             return;
         }
@@ -159,7 +159,7 @@ impl Ip<'_> {
             Ok(found) => self.udp_put_whole(&found, packet),
             Err(Refused::Port(port)) if self.rules.config().datagrams_elsewhere => {
                 if self.host.udp.astray.len() >= ASTRAY_MAX {
-                    self.counters.dropped_datagrams_astray += 1;
+                    self.env.counters.dropped_datagrams_astray += 1;
                 } else {
                     self.host.udp.astray.push_back((port, packet.into()));
                 }
@@ -178,13 +178,13 @@ impl Ip<'_> {
         let full = socket.queue.len() >= QUEUE_MAX
             || socket.queued_bytes + found.len > QUEUE_BYTES_MAX && !socket.queue.is_empty();
         if full {
-            self.counters.dropped_datagrams_full += 1;
+            self.env.counters.dropped_datagrams_full += 1;
             if let Carried::Packet { buf, .. } = carried {
                 self.pool.free(buf);
             }
             return;
         }
-        self.counters.datagrams_in += 1;
+        self.env.counters.datagrams_in += 1;
         self.host.udp.buffers += usize::from(matches!(carried, Carried::Packet { .. }));
         socket.queued_bytes += found.len;
         socket.queue.push_back(Datagram {
@@ -263,12 +263,12 @@ impl Ip<'_> {
     /// Only a socket that is connected to the peer hears of it (RFC 1122 section 4.1.3.3; as Linux): any other could not tell which
     /// of its datagrams it is about.
     fn udp_unreachable(&mut self, local: SocketAddr, peer: SocketAddr, error: Error) {
-        self.counters.icmp_errors_in += 1;
+        self.env.counters.icmp_errors_in += 1;
         let connected = self
             .udp_sender(peer, local)
             .filter(|&socket| self.host.udp.places[socket as usize].peer == Some(peer));
         let Some(index) = connected else {
-            self.counters.icmp_errors_ignored += 1;
+            self.env.counters.icmp_errors_ignored += 1;
             return;
         };
         let socket = &mut self.host.udp.places[index as usize];
@@ -281,15 +281,15 @@ impl Ip<'_> {
     /// A router says what its next link takes; heeded where a socket of ours may have sent the packet, and never below what
     /// every host must take.
     fn udp_too_big(&mut self, local: SocketAddr, peer: SocketAddr, mtu: u16) {
-        self.counters.icmp_errors_in += 1;
+        self.env.counters.icmp_errors_in += 1;
         let least = crate::store::pmtu::smallest(peer.ip());
         let smaller = mtu >= least && mtu < self.rules.interface().mtu;
         if smaller && self.udp_sender(peer, local).is_some() {
-            if self.paths.sizes.told(peer.ip(), mtu, self.now) {
-                self.counters.paths_shrunk += 1;
+            if self.env.paths.sizes.told(peer.ip(), mtu, self.env.now) {
+                self.env.counters.paths_shrunk += 1;
             }
         } else {
-            self.counters.icmp_errors_ignored += 1;
+            self.env.counters.icmp_errors_ignored += 1;
         }
     }
 }

@@ -69,7 +69,7 @@ impl Stack {
 
     /// Stops listening; connections not yet accepted are reset.
     pub fn unlisten(&mut self, now: Instant, id: ListenerId) {
-        self.now = now;
+        self.env.set_now(now);
         let Some(gone) = self.index.listeners.remove(id) else {
             return;
         };
@@ -122,7 +122,7 @@ impl Stack {
     ) -> Result<ConnId, Error> {
         let (local, remote) = (local.into(), remote.into());
         options.check()?;
-        self.now = now;
+        self.env.set_now(now);
         let reachable = self.rules.interface().may_be_destination(remote.ip());
         if !reachable || remote.port() == 0 || local.port() == 0 {
             return Err(Error::InvalidAddress);
@@ -166,7 +166,7 @@ impl Stack {
             snd_nxt: iss + 1u32,
             mss: self.rules.interface().mss(key.is_v6()),
             generation: cold.generation,
-            last_heard_ms: self.now.as_millis() as u32,
+            last_heard_ms: self.env.now_ms,
             cwnd_code: congestion::encode_window(INITIAL_SEGMENTS),
             state: State::SynSent,
             ..Tcb::default()
@@ -222,7 +222,7 @@ impl Stack {
             let local = SocketAddr::new(local, port);
             let flow = FlowKey::new(remote, local).ok_or(Error::InvalidAddress)?;
             if !leads_here(&flow) {
-                self.counters.ports_elsewhere += 1;
+                self.env.counters.ports_elsewhere += 1;
                 continue;
             }
             match self.connect_with(now, local, remote, options) {

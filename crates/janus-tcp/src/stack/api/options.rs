@@ -32,7 +32,7 @@ impl Stack {
         id: ConnId,
         options: &SocketOptions,
     ) -> Result<(), Error> {
-        self.now = now;
+        self.env.set_now(now);
         let conn = self.conn(id)?;
         let pushes = options.nodelay && !self.store.tcbs[conn].has(flag::NODELAY);
         self.give_options(conn, options)?;

@@ -9,9 +9,9 @@ use crate::rules::error::Error;
 use crate::stack::{ConnId, Stack};
 use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
 use crate::store::keys::ConnSlot;
+use crate::store::outgoing::Outgoing;
 use crate::store::schedule::Token;
 use crate::time::Instant;
-use crate::wire::Outgoing;
 
 impl Stack {
     #[inline]
@@ -91,7 +91,7 @@ impl Stack {
         let Some(conn) = self.unread(id)? else {
             return Ok(0);
         };
-        self.now = now;
+        self.env.set_now(now);
         Ok(self.with(conn, |c| c.read_each(most, take)).unwrap_or(0))
     }
 
@@ -140,7 +140,7 @@ impl Stack {
         let Some(conn) = self.unread(id)? else {
             return Ok(None);
         };
-        self.now = now;
+        self.env.set_now(now);
         let piece = self.with(conn, |c| c.recv());
         piece.unwrap_or(Err(Error::WouldBlock)).map(Some)
     }
@@ -163,7 +163,7 @@ impl Stack {
 
     /// Says that no more will be written: a FIN follows what is queued.
     pub fn shutdown_write(&mut self, now: Instant, id: ConnId) -> Result<(), Error> {
-        self.now = now;
+        self.env.set_now(now);
         let conn = self.conn(id)?;
         match self.store.tcbs[conn].state {
             State::Closed if Self::failure(&self.store.tcbs[conn]).is_none() => Ok(()),
@@ -182,7 +182,7 @@ impl Stack {
     /// (RFC 9293 SHLD-3).
     /// Keeps MAY-1, SHLD-3.
     pub fn close(&mut self, now: Instant, id: ConnId) {
-        self.now = now;
+        self.env.set_now(now);
         let Ok(conn) = self.conn(id) else { return };
         let cold = &self.store.tcbs[conn];
         let unread = cold.hot.is_some() && !self.store.hot[cold.hot].receiver.inbox.is_empty();
@@ -216,7 +216,7 @@ impl Stack {
     /// Ends a connection at once, with a reset unless both sides have closed: then it is only forgotten (RFC 9293
     /// section 3.10.5).
     pub fn abort(&mut self, now: Instant, id: ConnId) {
-        self.now = now;
+        self.env.set_now(now);
         let Ok(conn) = self.conn(id) else { return };
         match self.store.tcbs[conn].state {
             State::Closing | State::LastAck => self.forget(conn),
@@ -246,7 +246,7 @@ impl Stack {
     /// Tells the peer that the connection is over, if it knows of it.
     pub(crate) fn reset_peer(&mut self, conn: ConnSlot) {
         let (key, tcb) = (self.key_of(conn), &self.store.tcbs[conn]);
-        if let Some(reset) = Outgoing::reset_of(key, tcb, &self.rules, self.now) {
+        if let Some(reset) = Outgoing::reset_of(key, tcb, &self.rules, self.env.now) {
             self.ip().reply(&reset);
         }
     }
@@ -272,7 +272,7 @@ impl Stack {
         if who.is_none() && self.store.tcbs[conn].hot.is_none() {
             return;
         }
-        self.now = now;
+        self.env.set_now(now);
         self.with_hot(conn, |c| c.wait_to_write(who));
     }
 

@@ -106,7 +106,10 @@ impl Stack {
         let cold = &self.store.tcbs[conn];
         let key = self.store.tcbs.key(conn);
         let options = cold.mss.saturating_sub(cold.payload_mss());
-        let on_path = self.paths.size_on_path(key.peer(), cold.mss, self.now);
+        let on_path = self
+            .env
+            .paths
+            .size_on_path(key.peer(), cold.mss, self.env.now);
         let mss = on_path - options;
         let hot = cold.hot.map(|id| &self.store.hot[id]);
         let idle_cwnd = cold.idle_window() * u32::from(mss);
@@ -151,7 +154,7 @@ impl Stack {
                     .profiles()
                     .receive_buffer(cold.profile, rules.config())
             }),
-            silent_ms: (self.now.as_millis() as u32).wrapping_sub(cold.last_heard_ms),
+            silent_ms: self.env.now_ms.wrapping_sub(cold.last_heard_ms),
             keepalive: self.rules.profiles().get(cold.profile).keepalive,
             user_timeout: cold.user_timeout(&self.rules),
             peer_user_timeout: cold.said_by_peer(&self.rules),

@@ -98,7 +98,7 @@ impl Stack {
     /// `cursor` (0: the beginning) at no more than `budget` places; gives the cursor to go on from, `None` when all have been
     /// looked at.
     pub fn end_homeless(&mut self, now: Instant, cursor: u64, budget: usize) -> Option<u64> {
-        self.now = now;
+        self.env.set_now(now);
         let mut homeless: Vec<FlowKey> = Vec::new();
         let next = self.visit_flows(cursor, budget, |flow| {
             if !self.rules.interface().is_ours(flow.local()) {
@@ -133,7 +133,7 @@ impl Stack {
     /// Resets the connections that are left, orphans too, from the place `from` on (0: all), as far as there is
     /// room for the resets. Returns the place to go on from after a [`Stack::transmit`]; `None`: that was all.
     pub fn reset_from(&mut self, now: Instant, from: usize) -> Option<usize> {
-        self.now = now;
+        self.env.set_now(now);
         let places = self.store.tcbs.places().enumerate();
         for (place, conn) in places.skip(from) {
             // A free place has the state in which its last owner left it: closed.
@@ -144,7 +144,7 @@ impl Stack {
                 return Some(place);
             }
             self.abort_conn(conn);
-            self.counters.reset_at_end += 1;
+            self.env.counters.reset_at_end += 1;
         }
         None
     }
@@ -185,9 +185,9 @@ impl Stack {
     fn note_move(&mut self, key: &FlowKey) {
         if self.index.moves.has_room() {
             self.index.moves.flows.push(*key);
-            self.counters.moves_told += 1;
+            self.env.counters.moves_told += 1;
         } else {
-            self.counters.moves_untold += 1;
+            self.env.counters.moves_untold += 1;
         }
     }
 
@@ -250,7 +250,7 @@ impl Stack {
 
     #[cold]
     pub(crate) fn redirect<M: UnknownFlow>(&mut self, shard: u16, frame: Frame, unknown: &mut M) {
-        self.counters.redirected += 1;
+        self.env.counters.redirected += 1;
         if let Some(frame) = unknown.redirect(shard, frame) {
             self.store.blocks.pool.free(frame.buf);
         }

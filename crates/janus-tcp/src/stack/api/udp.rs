@@ -64,7 +64,7 @@ impl Stack {
         to: Option<SocketAddr>,
         bytes: &[u8],
     ) -> Result<usize, Error> {
-        self.now = now;
+        self.env.set_now(now);
         let (local, peer) = self.host.udp().addresses(id)?;
         let to = to.or(peer).ok_or(Error::NotConnected)?;
         let source = self.udp_source(local.ip(), to)?;
@@ -143,12 +143,12 @@ impl Stack {
 
     /// Counts one that [`Stack::udp_astray`] gave and that cannot be brought to its stack.
     pub fn udp_astray_lost(&mut self) {
-        self.counters.dropped_datagrams_astray += 1;
+        self.env.counters.dropped_datagrams_astray += 1;
     }
 
     /// Takes what [`Stack::udp_astray`] of another stack gave. A datagram that no socket waits for is dropped.
     pub fn udp_take_astray(&mut self, now: Instant, packet: &[u8]) {
-        self.now = now;
+        self.env.set_now(now);
         self.ip().udp_whole_from_elsewhere(packet);
     }
 
@@ -174,7 +174,7 @@ impl Stack {
 
     /// Drops a datagram that was never read.
     fn udp_forget(&mut self, datagram: Datagram) {
-        self.counters.dropped_datagrams_unread += 1;
+        self.env.counters.dropped_datagrams_unread += 1;
         self.host.udp().forget(&datagram);
         self.udp_done(datagram);
     }

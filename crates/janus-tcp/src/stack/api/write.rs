@@ -29,7 +29,7 @@ impl Stack {
         bytes: &[u8],
         flags: WriteFlags,
     ) -> Result<usize, Error> {
-        self.now = now;
+        self.env.set_now(now);
         let conn = self.may_write(id)?;
         if bytes.is_empty() {
             return Ok(0);
@@ -64,7 +64,7 @@ impl Stack {
     /// Queued bytes leave as soon as the windows let it, however small its end: no cork, no Nagle's algorithm, no
     /// wait for more holds it (Linux: TCP_NAGLE_PUSH).
     pub fn push(&mut self, now: Instant, id: ConnId) -> Result<(), Error> {
-        self.now = now;
+        self.env.set_now(now);
         let conn = self.conn(id)?;
         self.with(conn, |c| c.push());
         Ok(())
@@ -73,7 +73,7 @@ impl Stack {
     /// A packet buffer to be filled and given to [`send_buf`](Stack::send_buf), and how many bytes of it make a full segment,
     /// from its offset on. [`Error::WouldBlock`] when the connection would not take it either, or there is none.
     pub fn alloc_buf(&mut self, now: Instant, id: ConnId) -> Result<(PacketBuf, u16), Error> {
-        self.now = now;
+        self.env.set_now(now);
         let conn = self.may_write(id)?;
         let given = self.with_hot(conn, |c| c.alloc_buf());
         given.ok_or(Error::TooManyConnections)?
@@ -87,7 +87,7 @@ impl Stack {
         piece: Piece,
     ) -> Result<(), (Error, Piece)> {
         assert!(piece.end() <= SLOT_SIZE, "bytes beyond their buffer");
-        self.now = now;
+        self.env.set_now(now);
         let conn = match self.may_write(id) {
             Ok(conn) => conn,
             Err(error) => return Err((error, piece)),
@@ -108,9 +108,9 @@ impl Stack {
 
     /// As a write would. What there is no room for stays with its owner.
     fn send_copy(&mut self, id: ConnId, mut piece: Piece) -> Result<(), (Error, Piece)> {
-        match self.write(self.now, id, piece.bytes()) {
+        match self.write(self.env.now, id, piece.bytes()) {
             Ok(taken) if taken == usize::from(piece.len) => {
-                self.counters.buffers_copied += 1;
+                self.env.counters.buffers_copied += 1;
                 self.store.blocks.pool.free(piece.buf);
                 Ok(())
             }

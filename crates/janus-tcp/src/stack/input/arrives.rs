@@ -15,8 +15,8 @@ use crate::stack::Stack;
 use crate::store::challenge::Kind;
 use crate::store::cold::{EndReason, State, flag};
 use crate::store::keys::ConnSlot;
+use crate::store::outgoing::Outgoing;
 use crate::store::records::Record;
-use crate::wire::Outgoing;
 use crate::wire::parse::Parsed;
 
 impl Stack {
@@ -29,13 +29,13 @@ impl Stack {
         if tcb.state == State::SynSent {
             self.syn_sent(conn, p, frame.as_ref());
         } else {
-            match judge(tcb, hot, self.rules.config(), p, self.now) {
+            match judge(tcb, hot, self.rules.config(), p, self.env.now) {
                 Verdict::Take(position) => self.take(conn, has_hot, p, position, frame),
                 verdict => self.refuse(conn, verdict, p, frame.as_ref()),
             }
         }
         // Afterwards, so that a new hot block sees how long it was idle.
-        self.store.tcbs[conn].last_heard_ms = self.now.as_millis() as u32;
+        self.store.tcbs[conn].last_heard_ms = self.env.now_ms;
     }
 
     #[inline(never)]
@@ -57,7 +57,7 @@ impl Stack {
     ) {
         let brings = p.payload_len() > 0 || p.flags().intersects(Flags::FIN | Flags::URG);
         if brings && !has_hot && !self.attach_hot(conn) {
-            self.counters.dropped_table_full += 1;
+            self.env.counters.dropped_table_full += 1;
         }
         if self.with(conn, |c| c.take(p, position, frame)).is_none() {
             self.take_at_rest(conn, p, position, frame.as_ref());
@@ -90,14 +90,14 @@ impl Stack {
     fn refuse(&mut self, conn: ConnSlot, verdict: Verdict, p: &Parsed, frame: Option<&Frame>) {
         match verdict {
             Verdict::Old => {
-                self.counters.dropped_paws += 1;
+                self.env.counters.dropped_paws += 1;
                 // Without the option: silence (RFC 7323 section 3.2), but not towards a peer that has begun anew.
                 if p.timestamps().is_some() || p.flags().contains(Flags::SYN) {
                     self.acknowledge_stray(conn, p);
                 }
             }
             Verdict::Outside => {
-                self.counters.dropped_window += 1;
+                self.env.counters.dropped_window += 1;
                 if !p.flags().contains(Flags::RST) && self.hears_repeat(conn, p, frame) {
                     self.acknowledge_stray(conn, p);
                 }
@@ -152,7 +152,7 @@ impl Stack {
             self.challenge(conn);
             return;
         }
-        self.counters.resets_in += 1;
+        self.env.counters.resets_in += 1;
         let why = match tcb.state {
             State::SynReceived => EndReason::Refused,
             _ => EndReason::Reset,
@@ -204,7 +204,7 @@ impl Stack {
                 blocks.push(left, right);
             }
         }
-        let segment = Outgoing::ack_of(key, tcb, &self.rules, self.now).with_sack(blocks);
+        let segment = Outgoing::ack_of(key, tcb, &self.rules, self.env.now).with_sack(blocks);
         self.ip().reply(&segment);
     }
 
@@ -212,7 +212,7 @@ impl Stack {
     pub(crate) fn send_ack(&mut self, conn: ConnSlot) {
         if self.with(conn, |c| c.answer_ack()).is_none() {
             let (key, tcb) = (self.key_of(conn), &self.store.tcbs[conn]);
-            let segment = Outgoing::ack_of(key, tcb, &self.rules, self.now);
+            let segment = Outgoing::ack_of(key, tcb, &self.rules, self.env.now);
             self.ip().reply(&segment);
         }
     }
@@ -221,7 +221,7 @@ impl Stack {
     pub(crate) fn may_challenge(&mut self, who: Record) -> bool {
         // First the flow's: what it refuses must not use up the others' (as Linux: tcp_send_challenge_ack).
         let may = self.may_answer_again(who, Kind::Challenge) && self.stack_may_challenge();
-        let counters = &mut self.counters;
+        let counters = &mut self.env.counters;
         if may {
             counters.challenge_acks += 1;
         } else {
@@ -235,7 +235,7 @@ impl Stack {
         let Some(most) = self.rules.config().challenge_acks_per_second else {
             return true;
         };
-        let second = self.now.as_nanos() / 1_000_000_000;
+        let second = self.env.now.as_nanos() / 1_000_000_000;
         let limits = &mut self.index.limits;
         if limits.second != Some(second) {
             limits.second = Some(second);
@@ -263,6 +263,6 @@ impl Stack {
             // Its segments are answered where it lives.
             Record::Stub(_) => return false,
         };
-        answered.again(kind, pause_ms, self.now)
+        answered.again(kind, pause_ms, self.env.now)
     }
 }

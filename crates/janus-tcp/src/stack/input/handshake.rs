@@ -12,8 +12,8 @@ use crate::stack::input::cookie::{Offer, judge, make};
 use crate::store::half_open::HalfOpen;
 use crate::store::keys::ConnSlot;
 use crate::store::listener::ListenerId;
+use crate::store::outgoing::Outgoing;
 use crate::store::records::Record;
-use crate::wire::Outgoing;
 use crate::wire::parse::Parsed;
 
 impl Stack {
@@ -53,7 +53,7 @@ impl Stack {
         echo: Option<u32>,
     ) {
         let base = self.rules.stamp_base(&key);
-        let timestamps = echo.map(|echo| (self.rules.timestamp(base, self.now), echo));
+        let timestamps = echo.map(|echo| (self.rules.timestamp(base, self.env.now_ms), echo));
         let options = Options {
             timestamps,
             ..Options::NONE
@@ -90,11 +90,11 @@ impl Stack {
         }
         .as_kept(p.key());
         (record.peer_scale, record.flags) = (offer.peer_scale, offer.flags);
-        record.iss = make(self.rules.secrets(), p.key(), p.seq(), offer, self.now);
+        record.iss = make(self.rules.secrets(), p.key(), p.seq(), offer, self.env.now);
         let base = self.rules.stamp_base(p.key());
-        let clock = self.rules.timestamp(base, self.now);
-        self.rules.secrets().note_cookie(self.now);
-        self.counters.cookies_sent += 1;
+        let clock = self.rules.timestamp(base, self.env.now_ms);
+        self.rules.secrets().note_cookie(self.env.now);
+        self.env.counters.cookies_sent += 1;
         self.syn_ack(
             *p.key(),
             &record,
@@ -107,15 +107,15 @@ impl Stack {
         let expected = match self.rules.config().syn_cookies {
             SynCookies::Never => false,
             SynCookies::Always => true,
-            SynCookies::Pressure => self.rules.secrets().cookie_may_be_good(self.now),
+            SynCookies::Pressure => self.rules.secrets().cookie_may_be_good(self.env.now),
         };
         if !expected || p.flags().contains(Flags::SYN) {
             return None;
         }
         let (irs, iss) = (p.seq() + u32::MAX, p.ack() + u32::MAX);
         let echo = p.timestamps().map(|(_, echo)| echo);
-        let offer = judge(self.rules.secrets(), p.key(), irs, iss, echo, self.now);
-        self.counters.cookies_bad += u64::from(offer.is_none());
+        let offer = judge(self.rules.secrets(), p.key(), irs, iss, echo, self.env.now);
+        self.env.counters.cookies_bad += u64::from(offer.is_none());
         offer
     }
 
@@ -151,7 +151,7 @@ impl Stack {
             irs,
             iss,
             ts_recent: p.timestamps().map_or(0, |(value, _)| value),
-            sent_at: self.now,
+            sent_at: self.env.now,
             listener: id.0,
             mss: offer.mss.min(
                 self.rules
@@ -168,7 +168,7 @@ impl Stack {
             self.unmake(conn);
             return None;
         }
-        self.counters.cookies_accepted += 1;
+        self.env.counters.cookies_accepted += 1;
         self.stand_in_queue(id, conn);
         Some(conn)
     }

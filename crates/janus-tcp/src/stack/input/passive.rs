@@ -15,9 +15,9 @@ use crate::store::cold::{State, Tcb, flag};
 use crate::store::half_open::{HalfOpen, NO_SCALE};
 use crate::store::keys::ConnSlot;
 use crate::store::listener::ListenerId;
+use crate::store::outgoing::Outgoing;
 use crate::store::records::Record;
 use crate::store::rto;
-use crate::wire::Outgoing;
 use crate::wire::parse::Parsed;
 
 impl Stack {
@@ -38,16 +38,19 @@ impl Stack {
             return;
         }
         if listener.queue.len() >= listener.backlog {
-            self.counters.dropped_accept_full += 1;
+            self.env.counters.dropped_accept_full += 1;
             return;
         }
         let profile = listener.profile;
         let options = p.all_options(frame);
         let record = HalfOpen {
             irs: p.seq(),
-            iss: isn::beyond(isn::initial(self.rules.secrets(), p.key(), self.now), old),
+            iss: isn::beyond(
+                isn::initial(self.rules.secrets(), p.key(), self.env.now),
+                old,
+            ),
             ts_recent: options.timestamps.map_or(0, |(value, _)| value),
-            sent_at: self.now,
+            sent_at: self.env.now,
             listener: id.0,
             mss: self.rules.usable_mss(p.key(), &options, profile),
             own_scale: self.rules.window_scale(self.index.listeners.profile(id.0)),
@@ -65,11 +68,11 @@ impl Stack {
             return;
         }
         if let Some(oldest) = self.index.half_open.to_evict() {
-            self.counters.half_open_evicted += 1;
+            self.env.counters.half_open_evicted += 1;
             self.drop_half_open(oldest);
         }
         let Some(slot) = self.index.half_open.insert(p.key(), record) else {
-            self.counters.dropped_table_full += 1;
+            self.env.counters.dropped_table_full += 1;
             return;
         };
         if !self.file(p.hash(), Record::HalfOpen(slot)) {
@@ -88,7 +91,7 @@ impl Stack {
         let record = *self.index.half_open.get(slot);
         let key = self.index.half_open.key(slot);
         let base = self.rules.stamp_base(&key);
-        let clock = self.rules.timestamp(base, self.now);
+        let clock = self.rules.timestamp(base, self.env.now_ms);
         self.syn_ack(key, &record, clock);
     }
 
@@ -147,7 +150,7 @@ impl Stack {
         // Second, RST: exactly at the window's edge it ends the attempt (RFC 5961 section 3).
         if p.flags().contains(Flags::RST) {
             if p.seq() == next {
-                self.counters.resets_in += 1;
+                self.env.counters.resets_in += 1;
                 self.drop_half_open(slot);
             } else if self.may_challenge(who) {
                 self.half_open_ack(*p.key(), &record);
@@ -172,13 +175,13 @@ impl Stack {
             && p.timestamps()
                 .is_none_or(|(v, _)| (v.wrapping_sub(record.ts_recent) as i32) < 0)
         {
-            self.counters.dropped_paws += 1;
+            self.env.counters.dropped_paws += 1;
             return None;
         }
         // Linux: tcp_check_req. The repeated SYN-ACKs, when data is waited for no longer, ask for another.
         let defer = self.index.listeners.defer_tries(record.listener);
         if record.tries <= defer && p.space() == 0 {
-            self.counters.deferred += u64::from(!record.acked);
+            self.env.counters.deferred += u64::from(!record.acked);
             self.index.half_open.get_mut(slot).acked = true;
             return None;
         }
@@ -196,8 +199,8 @@ impl Stack {
         let tired = record.tries
             >= tries.min(self.rules.config().max_syn_ack_retries.saturating_add(1))
             && !deferring;
-        if tired || !self.index.half_open.try_again(slot, self.now) {
-            self.counters.half_open_expired += 1;
+        if tired || !self.index.half_open.try_again(slot, self.env.now) {
+            self.env.counters.half_open_expired += 1;
             self.drop_half_open(slot);
             return;
         }
@@ -205,7 +208,7 @@ impl Stack {
             self.index.listeners.half_open_aged(listener);
         }
         if !record.acked || record.tries >= defer {
-            self.counters.retransmissions += 1;
+            self.env.counters.retransmissions += 1;
             self.send_syn_ack(slot);
         }
     }
@@ -257,12 +260,12 @@ impl Stack {
         let listener = self.index.listeners.get(id)?;
         if listener.queue.len() >= listener.backlog {
             // The SYN-ACK will be repeated, and answered again when there may be room.
-            self.counters.dropped_accept_full += 1;
+            self.env.counters.dropped_accept_full += 1;
             return None;
         }
         let (profile, nodelay) = (listener.profile, listener.nodelay);
         let Some(conn) = self.store.tcbs.alloc(p.key()) else {
-            self.counters.dropped_table_full += 1;
+            self.env.counters.dropped_table_full += 1;
             return None;
         };
         let scaled = record.peer_scale != NO_SCALE;
@@ -280,7 +283,7 @@ impl Stack {
             send_window: u32::from(p.window()) << (scales & 0xf),
             ts_recent: record.ts_recent,
             generation: cold.generation,
-            last_heard_ms: self.now.as_millis() as u32,
+            last_heard_ms: self.env.now_ms,
             mss: record.mss,
             cwnd_code: congestion::encode_window(congestion::first_window(
                 record.tries.saturating_sub(1),
@@ -297,6 +300,7 @@ impl Stack {
             1 if record.acked => {}
             1 => {
                 let rtt = self
+                    .env
                     .now
                     .as_micros()
                     .saturating_sub(record.sent_at.as_micros());
@@ -306,8 +310,13 @@ impl Stack {
         }
         self.inherit_options(conn, profile, nodelay);
         let tcb = &mut self.store.tcbs[conn];
-        if self.paths.facts.recall(p.key(), tcb, &self.rules, self.now) {
-            self.counters.paths_recalled += 1;
+        if self
+            .env
+            .paths
+            .facts
+            .recall(p.key(), tcb, &self.rules, self.env.now)
+        {
+            self.env.counters.paths_recalled += 1;
         }
         tcb.hear_timeout(&self.rules, record.user_timeout);
         tcb.owe_timeout(&self.rules);
@@ -320,7 +329,7 @@ impl Stack {
             listener.queue.push_back(conn);
             self.schedule.wake(&mut listener.acceptor);
         }
-        self.counters.accepted += 1;
+        self.env.counters.accepted += 1;
     }
 
     /// Gives back a connection that could not be filed.

@@ -54,7 +54,7 @@ impl Stack {
             if record.fin_wait_2 {
                 self.reset_orphan(slot, &record, p);
             } else if self.rules.config().reset_ends_time_wait && p.seq() == record.rcv_nxt {
-                self.counters.resets_in += 1;
+                self.env.counters.resets_in += 1;
                 self.drop_time_wait(slot);
             }
             return;
@@ -65,7 +65,7 @@ impl Stack {
         }
         let older = |v: u32| (v.wrapping_sub(record.ts_recent) as i32) < 0;
         if record.timestamps && p.timestamps().is_some_and(|(v, _)| older(v)) {
-            self.counters.dropped_paws += 1;
+            self.env.counters.dropped_paws += 1;
             self.acknowledge_to_record(slot, &record, p);
         } else if record.fin_wait_2 {
             self.orphan_arrives(slot, &record, p);
@@ -74,7 +74,7 @@ impl Stack {
             if p.flags().contains(Flags::FIN) && p.seq() + p.space() == record.rcv_nxt {
                 self.index
                     .time_wait
-                    .restart(slot, self.now + self.rules.config().time_wait);
+                    .restart(slot, self.env.now + self.rules.config().time_wait);
             }
             self.acknowledge_to_record(slot, &record, p);
         } else if p.flags().contains(Flags::ACK) && p.seq() != record.rcv_nxt {
@@ -89,7 +89,7 @@ impl Stack {
     fn reset_orphan(&mut self, slot: u32, record: &TimeWait, p: &Parsed) {
         let ahead = p.seq() - record.rcv_nxt;
         if ahead == 0 {
-            self.counters.resets_in += 1;
+            self.env.counters.resets_in += 1;
             self.drop_time_wait(slot);
         } else if ahead > 0 && (ahead as u32) < record.offered() {
             self.challenge_for_record(slot);
@@ -104,7 +104,7 @@ impl Stack {
         let end = ahead.wrapping_add(p.space() as i32);
         let old = end < 0 || end == 0 && ahead < 0;
         if old || ahead > 0 && ahead as u32 > record.offered() {
-            self.counters.dropped_window += 1;
+            self.env.counters.dropped_window += 1;
             let who = Record::TimeWait(slot);
             if !probes || repeats(record, p) {
                 self.acknowledge_to_record(slot, record, p);
@@ -127,7 +127,7 @@ impl Stack {
             self.drop_time_wait(slot);
         } else if p.flags().contains(Flags::FIN) {
             if ahead == 0 {
-                let until = self.now + self.rules.config().time_wait;
+                let until = self.env.now + self.rules.config().time_wait;
                 let record = self.index.time_wait.get_mut(slot);
                 record.rcv_nxt = p.seq() + 1;
                 record.fin_wait_2 = false;

@@ -19,7 +19,9 @@ fn an_echo_counts_from_the_newest_transmission_to_two_minutes_back() {
     let (stack, now) = (&mut pair.a.stack, pair.now);
     stack.set_now(now);
     let key = stack.store().tcbs.key(slot(conn));
-    let clock = stack.rules().timestamp(stack.rules().stamp_base(&key), now);
+    let clock = stack
+        .rules()
+        .timestamp(stack.rules().stamp_base(&key), now.as_millis() as u32);
     assert!(stack.ensure_hot(slot(conn)));
     let lent = stack.lend(slot(conn)).expect("has a hot block");
     let echoed = |age_ms: u32, newest_us| lent.echoed(clock.wrapping_sub(age_ms), newest_us);
