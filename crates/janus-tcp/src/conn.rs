@@ -66,7 +66,7 @@ pub(crate) mod effect {
     pub(crate) const WAKE_WRITER: u16 = 1 << 4;
     /// The hot block joins the queue of those that wait for a packet buffer; its flag is set.
     pub(crate) const STARVED: u16 = 1 << 5;
-    /// [`Env::answers`] has segments to send.
+    /// `Env::answers` has segments to send.
     pub(crate) const ANSWER: u16 = 1 << 6;
     /// Memory has become short: what waits beyond gaps elsewhere makes room.
     pub(crate) const RELIEVE: u16 = 1 << 7;
