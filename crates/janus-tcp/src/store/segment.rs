@@ -166,7 +166,8 @@ impl Segments {
         flags: u8,
     ) -> Result<SegId, PacketBuf> {
         let id = self.fill(buf, off, len, flags)?;
-        self.link(list, Some(id), len);
+        self.hang(list, Some(id));
+        list.bytes += u32::from(len);
         Ok(id)
     }
 
@@ -227,20 +228,19 @@ impl Segments {
         let id = id.into();
         let seg = &mut self.slab[id];
         seg.next = None;
-        let len = seg.len;
-        self.link(list, id, len);
+        list.bytes += u32::from(seg.len);
+        self.hang(list, id);
     }
 
-    /// Hangs `id`, which has `len` bytes and leads nowhere, behind the last of `list`.
+    /// Hangs `id` behind the last of `list`, whose bytes the caller counts.
     #[inline(always)]
-    fn link(&mut self, list: &mut SegList, id: Option<SegId>, len: u16) {
+    fn hang(&mut self, list: &mut SegList, id: Option<SegId>) {
         if list.tail.is_none() {
             list.head = id;
         } else {
             self.slab[list.tail].next = id;
         }
         list.tail = id;
-        list.bytes += u32::from(len);
         list.count += 1;
     }
 
@@ -260,17 +260,11 @@ impl Segments {
         to: &mut SegList,
     ) -> Option<(SegId, &mut Segment)> {
         let id = from.head?;
-        if to.tail.is_none() {
-            to.head = Some(id);
-        } else {
-            self.slab[to.tail].next = Some(id);
-        }
-        to.tail = Some(id);
+        self.hang(to, Some(id));
         let seg = &mut self.slab[id];
         unlink_first(from, seg);
         seg.next = None;
         to.bytes += u32::from(seg.len);
-        to.count += 1;
         Some((id, seg))
     }
 
