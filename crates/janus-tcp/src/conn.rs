@@ -256,7 +256,8 @@ impl Conn<'_> {
 
     /// Tells the peer that the connection is over, if it knows of it.
     pub(crate) fn reset_peer(&mut self) {
-        if let Some(reset) = Outgoing::reset_of(self.key.get(), self.tcb, self.rules, self.env.now)
+        if let Some(reset) =
+            Outgoing::reset_of(self.key.get(), self.tcb, self.rules, self.env.now_ms)
         {
             self.answer(reset);
         }
@@ -310,7 +311,7 @@ impl Conn<'_> {
     pub(crate) fn begin_congestion_control(&mut self) {
         let config = self.rules.config();
         let algorithm = self.rules.profiles().congestion(self.tcb.profile, config);
-        window::wake(self.hot, self.tcb, config, algorithm, self.env.now);
+        window::wake(self.hot, self.tcb, config, algorithm, self.env.now_ms);
     }
 
     /// Whether an idle block must stay: the state waits for an answer and needs the timer, a FIN found no buffer, or the

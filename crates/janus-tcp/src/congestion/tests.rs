@@ -8,7 +8,6 @@ use crate::rules::config::Config;
 use crate::store::cold::Tcb;
 use crate::store::hot::Hot;
 use crate::store::window::wake;
-use crate::time::Instant;
 
 const MSS: u32 = 1_000;
 
@@ -90,7 +89,7 @@ fn reno(cwnd: u32, ssthresh: u32) -> Hot {
 /// So many bytes more are acknowledged.
 fn ack(hot: &mut Hot, cold: &Tcb, bytes: u32) {
     hot.sender.snd_una += bytes;
-    on_ack(hot, cold, bytes, Instant::ZERO);
+    on_ack(hot, cold, bytes, 0);
 }
 
 #[test]
@@ -222,44 +221,32 @@ fn an_idle_window_is_found_again_by_slow_start() {
     idle.set_idle_window(64);
     idle.set_idle_threshold(Some(32));
     let mut hot = Hot::default();
-    wake(
-        &mut hot,
-        &idle,
-        &config,
-        config.congestion,
-        Instant::from_millis(150),
-    );
+    wake(&mut hot, &idle, &config, config.congestion, 150);
     assert_eq!(
         (hot.congestion.cwnd, hot.congestion.ssthresh),
         (64_000, 32_000),
         "shorter than an RTO"
     );
-    wake(
-        &mut hot,
-        &idle,
-        &config,
-        config.congestion,
-        Instant::from_millis(1_000),
-    );
+    wake(&mut hot, &idle, &config, config.congestion, 1_000);
     assert_eq!(
         (hot.congestion.cwnd, hot.congestion.ssthresh),
         (10_000, 48_000)
     );
     // The same without a release of the hot block: unread data may hold it.
     let mut hot = reno(64_000, 32_000);
-    on_start(&mut hot, &cold(), &config, Instant::from_millis(150));
+    on_start(&mut hot, &cold(), &config, 150);
     assert_eq!(
         (hot.congestion.cwnd, hot.congestion.ssthresh),
         (64_000, 32_000)
     );
-    on_start(&mut hot, &cold(), &config, Instant::from_millis(1_150));
+    on_start(&mut hot, &cold(), &config, 1_150);
     assert_eq!(
         (hot.congestion.cwnd, hot.congestion.ssthresh),
         (10_000, 48_000)
     );
     // A small window is not widened.
     let mut hot = reno(2_000, 32_000);
-    on_start(&mut hot, &cold(), &config, Instant::from_millis(5_000));
+    on_start(&mut hot, &cold(), &config, 5_000);
     assert_eq!(
         (hot.congestion.cwnd, hot.congestion.ssthresh),
         (2_000, 32_000)

@@ -17,7 +17,6 @@ use crate::conn::receive::delayed_ack::QUICK_AFTER_MARK;
 use crate::rules::config::Config;
 use crate::store::cold::{State, Tcb, flag};
 use crate::store::hot::{Hot, hot_flag};
-use crate::time::Instant;
 use crate::wire::parse::Parsed;
 
 /// How long TS.Recent is good for: 24 days (RFC 7323 section 5.5).
@@ -107,11 +106,11 @@ pub(crate) fn judge(
     hot: Option<&Hot>,
     config: &Config,
     p: &Parsed,
-    now: Instant,
+    now_ms: u32,
 ) -> Verdict {
     let rst = p.flags().contains(Flags::RST);
     // Before the first check: PAWS (RFC 7323 section 5.3, R1).
-    if !rst && !passes_paws(tcb, config, p, now) {
+    if !rst && !passes_paws(tcb, config, p, now_ms) {
         return Verdict::Old;
     }
     if answers_our_crossed_syn(tcb, p) {
@@ -194,7 +193,7 @@ fn answers_our_crossed_syn(cold: &Tcb, p: &Parsed) -> bool {
 /// R1 of RFC 7323 section 5.3: a segment whose timestamp is older than the last one is a stray.
 /// Keeps 7323-16, 7323-17, 7323-23.
 #[inline(always)]
-fn passes_paws(cold: &Tcb, config: &Config, p: &Parsed, now: Instant) -> bool {
+fn passes_paws(cold: &Tcb, config: &Config, p: &Parsed, now_ms: u32) -> bool {
     if !cold.has(flag::TIMESTAMPS) {
         return true;
     }
@@ -203,7 +202,7 @@ fn passes_paws(cold: &Tcb, config: &Config, p: &Parsed, now: Instant) -> bool {
         return !config.require_timestamps;
     };
     // After so long a silence the peer's clock may have gone half round: TS.Recent says nothing (section 5.5).
-    let silent_ms = || (now.as_millis() as u32).wrapping_sub(cold.last_heard_ms);
+    let silent_ms = || now_ms.wrapping_sub(cold.last_heard_ms);
     value.wrapping_sub(cold.ts_recent) as i32 >= 0 || silent_ms() > TS_RECENT_VALID_MS
 }
 

@@ -212,7 +212,7 @@ impl Conn<'_> {
     pub(crate) fn send_first_unsent(&mut self, mss: u16, wire: &mut Wire<'_>) -> bool {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         if hot.sender.flight.is_empty() {
-            window::on_start(hot, cold, self.rules.config(), self.env.now);
+            window::on_start(hot, cold, self.rules.config(), self.env.now_ms);
         }
         let sender = &mut hot.sender;
         let moved = self

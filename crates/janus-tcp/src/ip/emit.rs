@@ -35,17 +35,23 @@ pub(crate) fn known_envelope(
 impl Ip<'_> {
     /// Finds how frames of a flow are written, and whether they can leave at once.
     #[inline]
-    pub(crate) fn envelope(
-        &mut self,
-        key: &FlowKey,
-        profile: u8,
-    ) -> (Envelope, Result<(), Unresolved>) {
+    fn envelope(&mut self, key: &FlowKey, profile: u8) -> (Envelope, Result<(), Unresolved>) {
         if let FlowKey::V4(key) = key
             && let Some(envelope) =
                 known_envelope(self.rules, self.host, key, profile, self.env.now)
         {
             return (envelope, Ok(()));
         }
+        self.envelope_by_search(key, profile)
+    }
+
+    /// Finds the same where [`known_envelope`] has no answer.
+    #[inline]
+    pub(crate) fn envelope_by_search(
+        &mut self,
+        key: &FlowKey,
+        profile: u8,
+    ) -> (Envelope, Result<(), Unresolved>) {
         let (mut mac, mut resolved) = (None, Ok(()));
         if self.rules.interface().link == Link::Ethernet {
             let hop = self.rules.interface().next_hop(key.peer());

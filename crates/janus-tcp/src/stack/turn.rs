@@ -139,7 +139,7 @@ impl Stack {
             Some(envelope) => (envelope, Ok(())),
             None => {
                 let key = key.get();
-                self.ip().envelope(&key, profile)
+                self.ip().envelope_by_search(&key, profile)
             }
         };
         let mut wire = Wire::new(envelope, out, end);
@@ -436,7 +436,7 @@ impl Stack {
     /// Asks the peer whether it is there.
     fn ask_whether_alive(&mut self, conn: ConnSlot) {
         let (key, tcb) = (self.key_of(conn), &self.store.tcbs[conn]);
-        let question = Outgoing::keepalive_of(key, tcb, &self.rules, self.env.now);
+        let question = Outgoing::keepalive_of(key, tcb, &self.rules, self.env.now_ms);
         self.ip().reply(&question);
     }
 

@@ -16,7 +16,6 @@
 
 use crate::store::flows::V6;
 use crate::store::keys::{ConnSlot, Key};
-use crate::time::Instant;
 
 /// Connections whose entries are made together.
 const CHUNK: usize = 256;
@@ -39,8 +38,8 @@ pub(crate) struct Answered {
 
 impl Answered {
     /// Whether the last answer of this kind is `pause_ms` ago; if so the next is given now.
-    pub(crate) fn again(&mut self, kind: Kind, pause_ms: u32, now: Instant) -> bool {
-        let now_ms = (now.as_millis() as u32).max(1);
+    pub(crate) fn again(&mut self, kind: Kind, pause_ms: u32, now_ms: u32) -> bool {
+        let now_ms = now_ms.max(1);
         let last = &mut self.at_ms[kind as usize];
         let may = *last == 0 || now_ms.wrapping_sub(*last) >= pause_ms;
         if may {
@@ -101,7 +100,7 @@ mod tests {
     #[test]
     fn a_flow_is_answered_once_in_the_interval() {
         let mut answered = Answered::default();
-        let mut ask = |ms| answered.again(Kind::Challenge, 500, Instant::from_millis(ms));
+        let mut ask = |ms: u64| answered.again(Kind::Challenge, 500, ms as u32);
         for start in [0, 10_000, 10_500, 11_200, 70_000, 70_700, 1 << 32] {
             assert!(ask(start));
             for after in [0, 1, 250, 499] {
@@ -115,7 +114,7 @@ mod tests {
         let mut answered = Answered::default();
         for kind in [Kind::Challenge, Kind::Repeat] {
             let yes = (10_000..15_000)
-                .filter(|&ms| answered.again(kind, 500, Instant::from_millis(ms)))
+                .filter(|&ms| answered.again(kind, 500, ms))
                 .count();
             assert_eq!(yes, 10);
         }
@@ -124,10 +123,9 @@ mod tests {
     #[test]
     fn an_entry_is_of_one_connection_and_takes_memory_only_near_it() {
         let mut limits = Limits::default();
-        let now = Instant::from_millis(10_000);
         let mut ask = |conn, generation| {
             let answered = limits.of_connection(conn, generation);
-            answered.again(Kind::Challenge, 500, now)
+            answered.again(Kind::Challenge, 500, 10_000)
         };
         let places = [0, 1, 255, 256, 5_000, V6, V6 | 1, V6 | 70_000];
         for conn in places.into_iter().filter_map(ConnSlot::new) {

@@ -290,9 +290,8 @@ impl Hot {
     /// A round trip was measured: the smallest is kept, for five minutes at most (RFC 8985 section 6.2 step 1; the
     /// length is Linux's).
     #[inline]
-    pub(crate) fn note_rtt(&mut self, rtt_us: u32, now: Instant) {
+    pub(crate) fn note_rtt(&mut self, rtt_us: u32, now_ms: u32) {
         const WINDOW_MS: u32 = 300_000;
-        let now_ms = now.as_millis() as u32;
         let stale = now_ms.wrapping_sub(self.loss.min_rtt_ms) > WINDOW_MS;
         if rtt_us <= self.loss.min_rtt_us || self.loss.min_rtt_us == 0 || stale {
             (self.loss.min_rtt_us, self.loss.min_rtt_ms) = (rtt_us.max(1), now_ms);

@@ -6,7 +6,6 @@ use janus_wire::{FlowKey, SeqNum};
 
 use crate::rules::Rules;
 use crate::store::cold::{Tcb, flag};
-use crate::time::Instant;
 
 /// The fields of a TCP segment that is to go out.
 #[derive(Clone)]
@@ -71,8 +70,8 @@ impl Outgoing {
     }
 
     /// An acknowledgement from where the connection stands, with the window as it was last offered.
-    pub(crate) fn ack_of(key: FlowKey, tcb: &Tcb, rules: &Rules, now: Instant) -> Outgoing {
-        let stamp = || rules.timestamp(rules.stamp_base(&key), now.as_millis() as u32);
+    pub(crate) fn ack_of(key: FlowKey, tcb: &Tcb, rules: &Rules, now_ms: u32) -> Outgoing {
+        let stamp = || rules.timestamp(rules.stamp_base(&key), now_ms);
         Outgoing::ack_with(tcb.window_field(), key, tcb, stamp)
     }
 
@@ -110,11 +109,11 @@ impl Outgoing {
 
     /// A question whether the peer is there: a number it has acknowledged, and no data, so that it must say where it is
     /// (RFC 9293 section 3.8.4, SHLD-12).
-    pub(crate) fn keepalive_of(key: FlowKey, tcb: &Tcb, rules: &Rules, now: Instant) -> Outgoing {
+    pub(crate) fn keepalive_of(key: FlowKey, tcb: &Tcb, rules: &Rules, now_ms: u32) -> Outgoing {
         Outgoing {
             seq: tcb.snd_nxt + u32::MAX,
             flags: Flags::ACK,
-            ..Outgoing::ack_of(key, tcb, rules, now)
+            ..Outgoing::ack_of(key, tcb, rules, now_ms)
         }
     }
 
@@ -123,13 +122,13 @@ impl Outgoing {
         key: FlowKey,
         tcb: &Tcb,
         rules: &Rules,
-        now: Instant,
+        now_ms: u32,
     ) -> Option<Outgoing> {
         // Section 3.2 of RFC 7323 would have its option in a reset too.
         tcb.state.is_synchronized().then(|| Outgoing {
             flags: Flags::RST | Flags::ACK,
             window: 0,
-            ..Outgoing::ack_of(key, tcb, rules, now)
+            ..Outgoing::ack_of(key, tcb, rules, now_ms)
         })
     }
 }

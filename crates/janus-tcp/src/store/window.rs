@@ -6,7 +6,6 @@ use crate::rules::waits::Waits;
 use crate::store::cold::Tcb;
 use crate::store::hot::Hot;
 use crate::store::rto;
-use crate::time::Instant;
 
 /// Loads the hot block with what the cold TCB remembers.
 #[inline]
@@ -15,12 +14,11 @@ pub(crate) fn wake(
     cold: &Tcb,
     config: &Config,
     algorithm: CongestionControl,
-    now: Instant,
+    now_ms: u32,
 ) {
     let mss = u32::from(cold.payload_mss());
     let window = cold.idle_window().saturating_mul(mss);
     let threshold = cold.idle_threshold();
-    let now_ms = now.as_millis() as u32;
     hot.congestion.wake(
         (
             window,

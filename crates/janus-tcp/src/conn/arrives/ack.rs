@@ -242,7 +242,7 @@ impl Conn<'_> {
         if !hot.has(hot_flag::RECOVERY) {
             // Each duplicate has told of a segment before, and limited transmit has answered it.
             let told = (u32::from(dup_acks) * mss).min(acked - acked.min(mss));
-            window::on_ack(hot, cold, acked - told, self.env.now);
+            window::on_ack(hot, cold, acked - told, self.env.now_ms);
         } else if p.ack().ge(hot.loss.recover) {
             window::leave_recovery(hot, cold);
         } else {

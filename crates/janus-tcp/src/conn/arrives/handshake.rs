@@ -71,7 +71,7 @@ impl Conn<'_> {
             if first_try {
                 let rtt_us = self.env.now_us.wrapping_sub(sent_us);
                 rto::sample(cold, rtt_us);
-                block.note_rtt(rtt_us, self.env.now);
+                block.note_rtt(rtt_us, self.env.now_ms);
             } else {
                 rto::handshake_lost(cold);
             }

@@ -77,11 +77,10 @@ fn is_ambiguous(sent: Sent, min_rtt_us: u32, echo_age_ms: Option<u32>, now: Inst
 
 impl Recovery {
     /// All of an acknowledgement has been read: RACK.xmit_ts, RACK.end_seq, RACK.rtt and RACK.fack move on.
-    pub(crate) fn advance(&mut self, summary: &AckSummary, now: Instant) {
+    pub(crate) fn advance(&mut self, summary: &AckSummary, now_us: u32) {
         if let Some(newest) = summary.newest {
             // Where one acknowledgement is for a repair and for what stands behind it, the round trip is that of the
             // latter, as Linux has it: the longer one, so that less is taken for lost.
-            let now_us = now.as_micros() as u32;
             self.rtt_us = now_us.wrapping_sub(summary.last_sent_us).max(1);
             if !self.has(rec_flag::TIMED) || newest.is_after(self.newest, now_us) {
                 self.newest = newest;

@@ -58,7 +58,7 @@ impl Conn<'_> {
     /// Keeps 5681-13, 6675-12, 6675-14, 6675-20, 8985-11, 8985-2.
     pub(crate) fn repair(&mut self, summary: &AckSummary) {
         let block = self.hot.loss.recovery;
-        self.blocks.recovery[block].advance(summary, self.env.now);
+        self.blocks.recovery[block].advance(summary, self.env.now_us);
         self.undo_if_spurious(summary);
         self.judge_timeout(block, summary);
         let ended = self.end_recovery();
@@ -82,7 +82,7 @@ impl Conn<'_> {
                 safe,
             );
         } else if summary.advanced {
-            window::on_ack(hot, cold, summary.delivered, self.env.now);
+            window::on_ack(hot, cold, summary.delivered, self.env.now_ms);
         }
         if summary.advanced || summary.sacked || lost.bytes > 0 {
             self.arm_retransmission(summary.advanced);

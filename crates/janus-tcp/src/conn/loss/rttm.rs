@@ -81,7 +81,7 @@ impl Conn<'_> {
         };
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
         hot.timers.backoff = 0;
-        hot.note_rtt(rtt_us, self.env.now);
+        hot.note_rtt(rtt_us, self.env.now_ms);
         let round_is_over = rto::sample_of_many(cold, hot, p.ack(), rtt_us);
         congestion::on_rtt(&mut hot.congestion, rtt_us, round_is_over);
     }

@@ -12,7 +12,6 @@ use crate::store::hot::{Hot, hot_flag};
 use crate::store::keys::RecoveryId;
 use crate::store::recovery::{Undo, rec_flag};
 use crate::store::segment::seg_flag;
-use crate::time::Instant;
 
 impl Undo {
     /// The window is about to be lowered, for the first time in this recovery.
@@ -29,16 +28,16 @@ impl Undo {
     }
 
     /// A segment is sent again.
-    pub(crate) fn note_repair(&mut self, now: Instant) {
+    pub(crate) fn note_repair(&mut self, now_ms: u32) {
         if !self.repaired {
             self.repaired = true;
-            self.repaired_ms = now.as_millis() as u32;
+            self.repaired_ms = now_ms;
         }
         self.unreported = self.unreported.saturating_add(1);
     }
 
     /// Whether the acknowledgement shows that nothing was lost of what was sent before `recover`.
-    fn is_due(&mut self, summary: &AckSummary, recover: SeqNum, now: Instant) -> bool {
+    fn is_due(&mut self, summary: &AckSummary, recover: SeqNum, now_ms: u32) -> bool {
         if self.cwnd == 0 || !self.repaired {
             return false;
         }
@@ -55,7 +54,7 @@ impl Undo {
             return false;
         }
         // An acknowledgement that advances SND.UNA is for the transmission whose timestamp it echoes: one before the first repair.
-        let since_repair_ms = (now.as_millis() as u32).wrapping_sub(self.repaired_ms);
+        let since_repair_ms = now_ms.wrapping_sub(self.repaired_ms);
         summary.echo_age_ms.is_some_and(|age| age > since_repair_ms)
     }
 }
@@ -67,7 +66,7 @@ impl Conn<'_> {
         let recover = self.hot.loss.recover;
         let spurious = self.timeout_was_spurious(block, summary);
         let undo = &mut self.blocks.recovery[block].undo;
-        let due = undo.is_due(summary, recover, self.env.now) || spurious && undo.cwnd > 0;
+        let due = undo.is_due(summary, recover, self.env.now_ms) || spurious && undo.cwnd > 0;
         if !due {
             return;
         }

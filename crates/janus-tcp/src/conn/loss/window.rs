@@ -8,13 +8,12 @@ use crate::rules::config::Config;
 use crate::store::cold::{Tcb, flag};
 use crate::store::hot::{Hot, hot_flag};
 use crate::store::window::restart;
-use crate::time::Instant;
 
 /// Data is about to go out while nothing is in flight: the time since the last acknowledgement was idle.
 #[inline]
-pub(crate) fn on_start(hot: &mut Hot, cold: &Tcb, config: &Config, now: Instant) {
+pub(crate) fn on_start(hot: &mut Hot, cold: &Tcb, config: &Config, now_ms: u32) {
     // Not a part of CUBIC's epoch (RFC 9438 section 5.8).
-    let idle_ms = hot.congestion.note_time(now.as_millis() as u32);
+    let idle_ms = hot.congestion.note_time(now_ms);
     restart(hot, cold, config, idle_ms);
 }
 
@@ -29,8 +28,8 @@ pub(crate) fn on_sent(hot: &mut Hot, cold: &Tcb) {
 /// `acked` bytes were newly acknowledged, outside recovery.
 /// Keeps 5681-2, 5681-3, MUST-19.
 #[inline(always)]
-pub(crate) fn on_ack(hot: &mut Hot, cold: &Tcb, acked: u32, now: Instant) {
-    let since_ms = hot.congestion.note_time(now.as_millis() as u32);
+pub(crate) fn on_ack(hot: &mut Hot, cold: &Tcb, acked: u32, now_ms: u32) {
+    let since_ms = hot.congestion.note_time(now_ms);
     let mss = u32::from(cold.payload_mss());
     let una = hot.sender.snd_una;
     // With SACK, what left the network long ago is not counted twice.

@@ -254,7 +254,7 @@ impl Conn<'_> {
         }
         rec.resent += 1;
         rec.last_resent = seg.seq;
-        rec.undo.note_repair(self.env.now);
+        rec.undo.note_repair(self.env.now_ms);
         if hot.has(hot_flag::RECOVERY) {
             rec.prr_out = rec.prr_out.saturating_add(u32::from(seg.len));
         }

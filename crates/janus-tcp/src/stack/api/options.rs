@@ -38,7 +38,7 @@ impl Stack {
         self.give_options(conn, options)?;
         // The time that keep-alive and idleness wait begins with the wish.
         if options.wants_sweep() {
-            self.store.tcbs[conn].last_heard_ms = now.as_millis() as u32;
+            self.store.tcbs[conn].last_heard_ms = self.env.now_ms;
         }
         self.with(conn, |c| c.options_changed(options.quick_ack, pushes));
         Ok(())

@@ -29,7 +29,7 @@ impl Stack {
         if tcb.state == State::SynSent {
             self.syn_sent(conn, p, frame.as_ref());
         } else {
-            match judge(tcb, hot, self.rules.config(), p, self.env.now) {
+            match judge(tcb, hot, self.rules.config(), p, self.env.now_ms) {
                 Verdict::Take(position) => self.take(conn, has_hot, p, position, frame),
                 verdict => self.refuse(conn, verdict, p, frame.as_ref()),
             }
@@ -204,7 +204,7 @@ impl Stack {
                 blocks.push(left, right);
             }
         }
-        let segment = Outgoing::ack_of(key, tcb, &self.rules, self.env.now).with_sack(blocks);
+        let segment = Outgoing::ack_of(key, tcb, &self.rules, self.env.now_ms).with_sack(blocks);
         self.ip().reply(&segment);
     }
 
@@ -212,7 +212,7 @@ impl Stack {
     pub(crate) fn send_ack(&mut self, conn: ConnSlot) {
         if self.with(conn, |c| c.answer_ack()).is_none() {
             let (key, tcb) = (self.key_of(conn), &self.store.tcbs[conn]);
-            let segment = Outgoing::ack_of(key, tcb, &self.rules, self.env.now);
+            let segment = Outgoing::ack_of(key, tcb, &self.rules, self.env.now_ms);
             self.ip().reply(&segment);
         }
     }
@@ -263,6 +263,6 @@ impl Stack {
             // Its segments are answered where it lives.
             Record::Stub(_) => return false,
         };
-        answered.again(kind, pause_ms, self.env.now)
+        answered.again(kind, pause_ms, self.env.now_ms)
     }
 }

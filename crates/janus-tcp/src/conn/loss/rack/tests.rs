@@ -75,7 +75,7 @@ fn an_answer_that_may_be_for_an_earlier_transmission_tells_no_time() {
         let seg = segment(10_000_000 - age_us, 1_000, flags);
         let mut summary = AckSummary::default();
         deliver(&mut rec, &mut hot, &seg, echo_age_ms, now, &mut summary);
-        rec.advance(&summary, now);
+        rec.advance(&summary, now.as_micros() as u32);
         rec.has(rec_flag::TIMED)
     };
     assert!(told(false, 5_000, None), "sent once: never ambiguous");
@@ -110,7 +110,7 @@ fn reordering_is_seen_by_what_was_sent_once_and_comes_late() {
                 let seg = segment(900_000, end - 1_000, flags);
                 deliver(&mut rec, &mut hot, &seg, None, now, &mut summary);
             }
-            rec.advance(&summary, now);
+            rec.advance(&summary, now.as_micros() as u32);
         }
         hot.reordering_seen
     };
