@@ -309,6 +309,12 @@ fn furnish(place: &Path) -> Option<()> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let manifest = root().join("Cargo.toml").display().to_string();
     if full() {
+        // It builds in namespaces without a network.
+        let fetches = Command::new(&cargo)
+            .args(["fetch", "--locked", "--target", "host-tuple"])
+            .current_dir(root())
+            .status();
+        assert!(fetches.unwrap().success(), "the crates are fetched");
         let head = format!("#!/bin/sh\nset -e\ncargo={cargo}\nmanifest={manifest}\n");
         write("cargo", head + REAL_CARGO);
     } else {
