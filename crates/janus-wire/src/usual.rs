@@ -5,7 +5,7 @@
 use core::net::Ipv4Addr;
 
 use crate::tcp::{self, Flags};
-use crate::{SeqNum, be16, be32, checksum, ipv4, proto};
+use crate::{FlowKeyV4, SeqNum, be16, be32, checksum, ipv4, proto};
 
 /// Bytes of both headers without TCP's options.
 pub const LEN: usize = ipv4::LEN + tcp::LEN;
@@ -23,24 +23,24 @@ const WHOLE: u16 = 0xc000;
 #[derive(Clone, Copy, Debug)]
 pub struct Segment<'a> {
     head: &'a [u8; LEN],
-    /// Options and payload.
-    rest: &'a [u8],
+    /// All of it, from the IP header on.
+    packet: &'a [u8],
     options_len: usize,
 }
 
 /// The segment that `packet` begins with, if it is a usual one.
 #[inline(always)]
 pub fn read(packet: &[u8]) -> Option<Segment<'_>> {
-    let (head, rest) = packet.split_first_chunk::<LEN>()?;
+    let head = packet.first_chunk::<LEN>()?;
     let is_usual = head[0] == FIRST && head[9] == proto::TCP && be16(head, 6) & !WHOLE == 0;
-    let rest_len = usize::from(be16(head, 2)).checked_sub(LEN)?;
+    let len = usize::from(be16(head, 2));
     let options_len = (usize::from(head[32] >> 4) * 4).checked_sub(tcp::LEN)?;
-    if !is_usual || options_len > rest_len {
+    if !is_usual || LEN + options_len > len {
         return None;
     }
     Some(Segment {
         head,
-        rest: rest.get(..rest_len)?,
+        packet: packet.get(..len)?,
         options_len,
     })
 }
@@ -64,16 +64,15 @@ impl<'a> Segment<'a> {
         self.head[1] & 0b11
     }
 
-    /// Port of the sender.
+    /// The connection, as its receiver names it.
     #[inline(always)]
-    pub const fn src_port(&self) -> u16 {
-        be16(self.head, 20)
-    }
-
-    /// Port of the receiver.
-    #[inline(always)]
-    pub const fn dst_port(&self) -> u16 {
-        be16(self.head, 22)
+    pub const fn flow(&self) -> FlowKeyV4 {
+        FlowKeyV4 {
+            peer: Ipv4Addr::from_octets(self.src().to_ne_bytes()),
+            local: Ipv4Addr::from_octets(self.dst().to_ne_bytes()),
+            peer_port: be16(self.head, 20),
+            local_port: be16(self.head, 22),
+        }
     }
 
     /// Sequence number.
@@ -109,7 +108,7 @@ impl<'a> Segment<'a> {
     /// Bytes of payload.
     #[inline(always)]
     pub const fn payload_len(&self) -> usize {
-        self.rest.len() - self.options_len
+        self.packet.len() - LEN - self.options_len
     }
 
     /// Value and echo of the timestamps option.
@@ -118,58 +117,57 @@ impl<'a> Segment<'a> {
         if self.options_len == 0 {
             return None;
         }
-        match self.rest.first_chunk::<TIMESTAMPS_LEN>() {
+        let rest = self.rest();
+        match rest.first_chunk::<TIMESTAMPS_LEN>() {
             Some(option)
                 if self.options_len == TIMESTAMPS_LEN
                     && be32(option, 0) == tcp::options::TIMESTAMPS_WORD =>
             {
                 Some((be32(option, 4), be32(option, 8)))
             }
-            _ => tcp::options::parse(&self.rest[..self.options_len]).timestamps,
+            _ => tcp::options::parse(&rest[..self.options_len]).timestamps,
         }
+    }
+
+    /// Options and payload.
+    #[inline(always)]
+    fn rest(&self) -> &'a [u8] {
+        &self.packet[LEN..]
     }
 
     /// The IP header's checksum holds.
     #[inline(always)]
     pub fn ip_is_sound(&self) -> bool {
-        checksum::is_complete(self.words::<5>(0))
+        let words: &[u8; 16] = self.head.first_chunk().expect("shorter than that");
+        checksum::is_complete(checksum::chain(u64::from(self.dst()), words))
     }
 
     /// TCP's checksum holds.
     #[inline(always)]
     pub fn tcp_is_sound(&self) -> bool {
-        let len = (tcp::LEN + self.rest.len()) as u16;
+        let len = (self.packet.len() - ipv4::LEN) as u16;
         // Of the pseudo header the addresses stand before the ports.
         let pseudo = u64::from((len + u16::from(proto::TCP)).to_be());
-        let fixed = self.words::<7>(12) + pseudo;
         // Where there are timestamps and nothing else there is no loop.
-        match self.rest.split_first_chunk::<TIMESTAMPS_LEN>() {
-            Some((words, [])) => checksum::is_complete(fixed + sum_words(words)),
-            Some((words, rest)) => checksum::is_complete_with(fixed + sum_words(words), rest),
-            None => checksum::is_complete_with(fixed, self.rest),
+        match self.packet.split_first_chunk::<{ LEN + TIMESTAMPS_LEN }>() {
+            Some((front, rest)) => {
+                let words: &[u8; 40] = front.last_chunk().expect("shorter than that");
+                let sum = checksum::chain(pseudo, words);
+                match rest {
+                    [] => checksum::is_complete(sum),
+                    rest => checksum::is_complete_with(sum, rest),
+                }
+            }
+            None => checksum::is_complete_with(pseudo, &self.packet[12..]),
         }
-    }
-
-    /// Sum of `N` words of the headers, from the byte `from` on, as the machine reads them.
-    #[inline(always)]
-    fn words<const N: usize>(&self, from: usize) -> u64 {
-        sum_words(&self.head[from..from + 4 * N])
     }
 }
 
 /// The four bytes at `at`, as the machine reads them.
 #[inline(always)]
 const fn ne32(head: &[u8; LEN], at: usize) -> u32 {
-    u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]])
-}
-
-/// The sum of words as the machine reads them.
-#[inline(always)]
-fn sum_words(bytes: &[u8]) -> u64 {
-    let (words, _) = bytes.as_chunks::<4>();
-    words
-        .iter()
-        .fold(0, |sum, word| sum + u64::from(u32::from_ne_bytes(*word)))
+    let (_, bytes) = head.split_at(at);
+    u32::from_ne_bytes(*bytes.first_chunk().expect("inside of the headers"))
 }
 
 /// TCP's options in the layouts that nearly all segments have.

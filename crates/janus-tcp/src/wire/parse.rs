@@ -1,6 +1,6 @@
 //! From a frame to what the engine wants to know of it. First pass of the batch: nothing here looks at a flow.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use janus_mem::Frame;
 use janus_wire::tcp::{self, Flags, Options, SackBlocks};
@@ -279,12 +279,7 @@ fn look_v4(
     if !rules.interface().rx_checksum && !segment.tcp_is_sound() {
         return Err(Refused::Checksum);
     }
-    let key = FlowKeyV4 {
-        peer: Ipv4Addr::from_octets(src.to_ne_bytes()),
-        local: Ipv4Addr::from_octets(dst.to_ne_bytes()),
-        peer_port: segment.src_port(),
-        local_port: segment.dst_port(),
-    };
+    let key = segment.flow();
     let options_off =
         usize::from(frame.buf.off()) + rules.interface().link.header_len() + usual::LEN;
     parsed.key = FlowKey::V4(key);

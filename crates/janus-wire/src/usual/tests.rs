@@ -70,8 +70,8 @@ fn check(packet: &[u8]) -> bool {
     assert_eq!((ends, s.ecn()), ([ip.src, ip.dst], ip.ecn()));
     let (header, options, payload) = tcp::parse(ip.payload()).expect("what is usual is sound");
     let read = tcp::Header {
-        src_port: s.src_port(),
-        dst_port: s.dst_port(),
+        src_port: s.flow().peer_port,
+        dst_port: s.flow().local_port,
         seq: s.seq(),
         ack: s.ack(),
         flags: s.flags(),

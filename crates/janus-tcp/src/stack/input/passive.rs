@@ -43,12 +43,10 @@ impl Stack {
         }
         let profile = listener.profile;
         let options = p.all_options(frame);
+        let (first, base) = self.rules.first_numbers(p.key(), self.env.now);
         let record = HalfOpen {
             irs: p.seq(),
-            iss: isn::beyond(
-                isn::initial(self.rules.secrets(), p.key(), self.env.now),
-                old,
-            ),
+            iss: isn::beyond(first, old),
             ts_recent: options.timestamps.map_or(0, |(value, _)| value),
             sent_at: self.env.now,
             listener: id.0,
@@ -83,10 +81,11 @@ impl Stack {
             self.moved(p.key());
         }
         self.index.listeners.half_opened(id);
-        self.send_syn_ack(slot);
+        let clock = self.rules.timestamp(base, self.env.now_ms);
+        self.syn_ack(*p.key(), &record, clock);
     }
 
-    /// Keeps 2018-1, 3168-12, MAY-3, SHLD-5.
+    /// Sends the SYN-ACK of a half-open record once more.
     pub(crate) fn send_syn_ack(&mut self, slot: u32) {
         let record = *self.index.half_open.get(slot);
         let key = self.index.half_open.key(slot);
@@ -96,6 +95,7 @@ impl Stack {
     }
 
     /// The SYN-ACK that a record describes, with the timestamp `clock` if it has timestamps.
+    /// Keeps 2018-1, 3168-12, MAY-3, SHLD-5.
     pub(crate) fn syn_ack(&mut self, key: FlowKey, record: &HalfOpen, clock: u32) {
         let scaled = record.peer_scale != NO_SCALE;
         let profile = self.index.listeners.profile(record.listener);
