@@ -178,7 +178,7 @@ pub fn plain_tcp4(frame: &[u8], link: Link) -> Option<(FlowKeyV4, Flags)> {
         Link::Ethernet => ethernet::ipv4_to_one(frame)?,
         Link::Ip => frame,
     };
-    let segment = usual::read(packet)?;
+    let segment = usual::SegmentV4::read(packet)?;
     Some((segment.flow(), segment.flags()))
 }
 

@@ -20,9 +20,9 @@ pub(crate) fn beyond(initial: SeqNum, old: Option<SeqNum>) -> SeqNum {
     }
 }
 
-/// Numbers that a connection has by one keyed hash. Of its 64 bits the timestamps' offset is 0 to 31, `F` of the initial sequence
-/// number 24 to 55, and the flow label 32 to 51. A stranger learns none of them from the numbers of its own connections, and who
-/// sees the connection's packets sees all of them; 56 to 63, which hide the owner, are in none.
+/// Numbers that a connection has by one keyed hash. Of its 64 bits the timestamps' offset is 0 to 31, which the flow label takes its
+/// from, and `F` of the initial sequence number 24 to 55. A stranger learns none of them from the numbers of its own connections, and
+/// who sees the connection's packets sees all of them; 56 to 63, which hide the owner, are in none.
 impl Rules {
     /// Returns the first sequence number of a connection, `M + F(addresses, ports, secret)` with M a clock that ticks every 4 µs,
     /// and what its timestamps are counted from.
@@ -55,11 +55,10 @@ impl Rules {
         self.secrets.stamps().age_ms(base, now_ms, echo)
     }
 
-    /// Returns the connection's flow label (RFC 6437): the same for all its packets, and unpredictable to others. It comes from
-    /// the bits that the timestamp leaves.
+    /// Returns the connection's flow label (RFC 6437): the same for all its packets, and unpredictable to others.
     #[inline]
     pub(crate) fn flow_label(&self, key: &FlowKey) -> u32 {
-        (self.secrets.stamps().hash(key) >> 32) as u32 & 0x000f_ffff
+        self.stamp_base(key).flow_label()
     }
 }
 
