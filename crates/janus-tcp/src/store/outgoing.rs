@@ -20,7 +20,7 @@ pub(crate) struct Outgoing {
     pub(crate) options: Options,
     /// The set of socket options whose time to live and type of service the packet has.
     pub(crate) profile: u8,
-    /// What the connection's timestamps are counted from, if that is at hand: over IPv6 it has the flow label.
+    /// Offset of the connection's timestamps, if it is at hand: over IPv6 the flow label comes from it.
     stamps: Option<StampBase>,
 }
 
@@ -48,7 +48,7 @@ impl Outgoing {
         }
     }
 
-    /// Notes what the connection's timestamps are counted from.
+    /// Notes the offset of the connection's timestamps.
     #[inline(always)]
     pub(crate) fn with_stamps(mut self, stamps: StampBase) -> Outgoing {
         self.stamps = Some(stamps);

@@ -83,7 +83,7 @@ fn by_parts_v6(headers: &Headers<IpV6>, payload: &[u8], sum: bool) -> Vec<u8> {
     [packet, segment].concat()
 }
 
-/// What is read of the segment equals what TCP's own parser says.
+/// Compares what is read of the segment with what TCP's own parser says.
 fn check_segment<const IP: usize>(s: &Segment<'_, IP>, ports: (u16, u16), segment: &[u8]) {
     let (header, options, payload) = tcp::parse(segment).expect("what is usual is sound");
     let read = tcp::Header {
