@@ -6,10 +6,10 @@ mod support;
 
 use janus_tcp::Config;
 use janus_wire::{checksum, ipv4, ipv6, proto, tcp};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::engine::Engine;
-use support::far::packet::{Crafter, Ends, Segment, connection, endpoint};
+use support::far::packet::{CONNECTIONS_MAX, Crafter, Ends, Segment, connection, endpoint};
 use support::far::plan::{Counts, Kind, Mode, Phase, Plan};
 use support::far::{App, Far};
 
@@ -255,12 +255,60 @@ fn an_answer_to_somebody_else_is_noticed() {
 }
 
 #[test]
+fn every_connection_has_a_tuple_of_its_own() {
+    // The first, the last, and some of the rest; beyond the last all comes again.
+    let some = (0..3_000_000u32).map(|n| n.wrapping_mul(0x9e37_79b9) % CONNECTIONS_MAX);
+    let ends = (0..1_000).chain(CONNECTIONS_MAX - 1_000..CONNECTIONS_MAX);
+    let mut nearby = 0;
+    for conn in ends.chain(some) {
+        let (address, port) = endpoint(conn);
+        assert_eq!(connection(address, port), Some(conn));
+        let (next, _) = endpoint((conn + 1) % CONNECTIONS_MAX);
+        nearby += u32::from(next == address);
+    }
+    // There are 8,192 addresses.
+    assert!(nearby < 3_000, "{nearby} neighbors have one address");
+    let (address, _) = endpoint(0);
+    assert_eq!(connection(address, 32_767), None);
+    let outside = u32::from_be_bytes([198, 20, 0, 0]);
+    assert_eq!(connection(outside, 40_000), None);
+}
+
+#[test]
+fn requests_come_in_another_order_than_the_handshakes() {
+    static SEEN: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+    let (mut engine, plan) = engine(1_000);
+    engine.open(&plan, 1_000);
+    engine.tamper = Some(|frame| {
+        if is_answer(frame) {
+            let ip = ipv4::parse(&frame[ETH..]).unwrap();
+            let port = u16::from_be_bytes([ip.payload()[2], ip.payload()[3]]);
+            let conn = connection(ip.dst.to_bits(), port);
+            SEEN.lock().unwrap().extend(conn);
+        }
+    });
+    plan.set(Phase {
+        mode: Mode::Requests,
+        window: 64,
+        held: 1_000,
+    });
+    engine.run(LIMIT, |_| SEEN.lock().unwrap().len() >= 1_000);
+    let mut seen = SEEN.lock().unwrap();
+    seen.truncate(1_000);
+    let in_turn = seen.windows(2).filter(|pair| pair[1] == pair[0] + 1);
+    assert!(in_turn.count() < 10, "{seen:?}");
+    // Each is asked once before any is asked again.
+    seen.sort_unstable();
+    assert!(seen.iter().copied().eq(0..1_000));
+}
+
+#[test]
 fn what_is_crafted_from_templates_is_what_a_parser_reads() {
     let ends = Ends::default();
     let crafter = Crafter::new(&ends);
     let mut out = [0xaa; 256];
     for n in 0..2_000u32 {
-        let conn = n.wrapping_mul(7_919) % 15_000_000;
+        let conn = n.wrapping_mul(7_919_999) % CONNECTIONS_MAX;
         let flags = tcp::Flags((n % 64) as u8);
         let (seq, ack) = (n.wrapping_mul(0x9e37_79b1), !n.wrapping_mul(0x85eb_ca6b));
         let segment = Segment {

@@ -149,7 +149,7 @@ impl Plan {
             next_held: AtomicU32::new(0),
             next_short: AtomicU32::new(0),
             short_first: held_max,
-            short_span: left.min(4_000_000),
+            short_span: left,
             ends: (0..ends).map(|_| EndCounts::default()).collect(),
             origin: Instant::now(),
             rate: AtomicU64::new(0),
