@@ -35,13 +35,19 @@ pub struct Engine {
     pub ends_first: bool,
     /// Applied to each frame the server sends: how a test makes wrong answers.
     pub tamper: Option<fn(&mut [u8])>,
+    /// Applied to each frame that comes to the server.
+    pub tamper_in: Option<fn(&mut [u8])>,
 }
 
 impl Engine {
     /// With room for `held` connections that stay and as many short ones as a benchmark has at a time.
     pub fn start(held: u32) -> (Self, Arc<Plan>) {
+        Self::start_at(Ends::default(), held)
+    }
+
+    /// Starts between these ends.
+    pub fn start_at(ends: Ends, held: u32) -> (Self, Arc<Plan>) {
         let plan = Arc::new(Plan::new(1, held));
-        let ends = Ends::default();
         let far = Far::new(ends.clone(), App::Echo, Arc::clone(&plan), 0, held);
         let config = Config {
             max_connections: held + 65_536,
@@ -83,6 +89,7 @@ impl Engine {
             data: Box::new([0; 2048]),
             ends_first: false,
             tamper: None,
+            tamper_in: None,
         })
     }
 
@@ -125,6 +132,11 @@ impl Engine {
         let frames = &mut self.frames;
         self.far
             .give(self.stack.pool(), BURST, |frame| frames.push(frame));
+        if let Some(tamper) = self.tamper_in {
+            self.frames
+                .iter_mut()
+                .for_each(|frame| tamper(frame.data_mut()));
+        }
         self.counted_turn();
         if let Some(tamper) = self.tamper {
             self.frames

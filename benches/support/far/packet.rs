@@ -275,6 +275,26 @@ impl Crafter {
     }
 }
 
+/// Puts a SACK block behind the options of an acknowledgement; returns its new length.
+pub fn with_sack(out: &mut [u8], len: usize, (left, right): (u32, u32)) -> usize {
+    const OPTION: [u8; 4] = [1, 1, 5, 10];
+    let more = OPTION.len() + 8;
+    let (ip, segment) = out[ETH..len + more].split_at_mut(IP);
+    let end = segment.len();
+    segment[end - more..end - 8].copy_from_slice(&OPTION);
+    segment[end - 8..end - 4].copy_from_slice(&left.to_be_bytes());
+    segment[end - 4..].copy_from_slice(&right.to_be_bytes());
+    segment[12] += (more as u8 / 4) << 4;
+    ip[2..4].copy_from_slice(&((IP + end) as u16).to_be_bytes());
+    ip[10..12].fill(0);
+    let sum = checksum::ipv4_header(ip);
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    let address = |at: usize| Ipv4Addr::new(ip[at], ip[at + 1], ip[at + 2], ip[at + 3]);
+    segment[16..18].fill(0);
+    tcp::fill_checksum_v4(segment, address(12), address(16));
+    len + more
+}
+
 /// A segment that came from the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer<'a> {

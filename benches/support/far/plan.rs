@@ -103,6 +103,10 @@ impl Counts {
         self.0[kind as usize] += n;
     }
 
+    pub fn add_all(&mut self, others: &Self) {
+        self.0.iter_mut().zip(&others.0).for_each(|(a, b)| *a += b);
+    }
+
     pub fn since(&self, earlier: &Self) -> Self {
         let mut out = *self;
         out.0
