@@ -315,17 +315,29 @@ impl Streams {
     }
 
     fn receive_one(&mut self, frame: &[u8]) {
+        if self.ends.six {
+            return self.receive_six(frame);
+        }
+        match read(&self.ends, frame) {
+            Ok(answer) => self.look_at(frame, &answer),
+            Err(wrong) => self.refuse(frame, wrong),
+        }
+    }
+
+    #[inline(never)]
+    fn receive_six(&mut self, frame: &[u8]) {
         let mut four = [0; FRAME_MAX];
-        let segment = if self.ends.six {
-            six::to_four(frame, &mut four).map(|len| &four[..len])
-        } else {
-            Ok(frame)
-        };
-        let read = segment.and_then(|frame| Ok((frame, read(&self.ends, frame)?)));
-        match read {
-            Ok((frame, answer)) => self.look_at(frame, &answer),
-            Err(Wrong::Checksum) => self.wrong += 1,
-            Err(Wrong::NotOurs) => self.tell(frame),
+        let len = six::to_four(frame, &mut four);
+        match len.and_then(|len| read(&self.ends, &four[..len])) {
+            Ok(answer) => self.look_at(&four, &answer),
+            Err(wrong) => self.refuse(frame, wrong),
+        }
+    }
+
+    fn refuse(&mut self, frame: &[u8], wrong: Wrong) {
+        match wrong {
+            Wrong::Checksum => self.wrong += 1,
+            Wrong::NotOurs => self.tell(frame),
         }
     }
 
