@@ -29,7 +29,7 @@ fn main() {
         &[64, 1_000, 100_000],
         &[64, 1_000, 100_000, 1_000_000, 10_000_000],
     );
-    let (runs, run_ms) = scale.pick((1, 20), (5, 150), (7, 2_000));
+    let (runs, run_ms) = scale.pick((1, 20), (5, 100), (7, 2_000));
     let rounds = Rounds {
         runs,
         time: Duration::from_millis(run_ms),

@@ -222,9 +222,9 @@ impl Side {
         reading
     }
 
-    /// Wrong answers so far, and what never ended.
+    /// Wrong answers so far, and what never ended, or ended twice as the server sent an answer again.
     pub fn bad(&self) -> u64 {
-        self.plan.counts().bad() + self.unfinished
+        self.plan.counts().bad() + self.unfinished.cast_signed().unsigned_abs()
     }
 
     fn state(&self) -> String {
