@@ -20,7 +20,7 @@ use support::side::{Cell, Rounds, Serving, Side, relation};
 
 /// Short connections in progress at a time.
 const WINDOWS: [u32; 4] = [16, 64, 256, 4_096];
-/// Those of them where connections are held.
+/// Short connections in progress where others are held.
 const WINDOW: u32 = 256;
 /// Most that the ring of 1,024 frames between an I/O core and a shard has room for: each connection may have three on
 /// the way to the server, which the far end never sends again.
@@ -35,7 +35,7 @@ fn main() {
         &[100_000, 1_000_000],
         &[100_000, 1_000_000, 10_000_000],
     );
-    let (runs, run_ms) = scale.pick((1, 20), (5, 60), (7, 2_000));
+    let (runs, run_ms) = scale.pick((1, 20), (5, 50), (7, 2_000));
     let rounds = Rounds {
         runs,
         time: Duration::from_millis(run_ms),
@@ -69,7 +69,7 @@ fn cell(serving: Serving, six: bool, held: u32) -> Cell {
     }
 }
 
-/// All servers with so many connections in progress, none held.
+/// Measures all servers with so many connections in progress, none held.
 fn interleaved(report: &mut Report, bare: &mut [Side], window: u32, rounds: Rounds) {
     let fits = |side: &&mut Side| side.cell.serving != Serving::Split || window <= SPLIT_WINDOW_MAX;
     let mut sides: Vec<&mut Side> = bare.iter_mut().filter(fits).collect();
@@ -103,7 +103,7 @@ fn interleaved(report: &mut Report, bare: &mut [Side], window: u32, rounds: Roun
     }
 }
 
-/// A server over IPv4 and one over IPv6, beside others that hold so many connections.
+/// Measures a server over IPv4 and one over IPv6 beside others that hold so many connections.
 fn holding(report: &mut Report, bare: &mut [Side], held: u32, rounds: Rounds) {
     let mut full: Vec<Side> = Vec::new();
     for side in bare.iter() {
@@ -132,7 +132,7 @@ fn holding(report: &mut Report, bare: &mut [Side], held: u32, rounds: Rounds) {
     full.into_iter().for_each(Side::stop);
 }
 
-/// Servers that end connections themselves.
+/// Measures servers that end connections themselves.
 fn server_first(report: &mut Report, rounds: Rounds) {
     let wanted = Serving::wanted();
     let mut sides = Vec::new();

@@ -43,9 +43,9 @@ const WORK: [&str; 10] = [
 const COUNTED: [u64; 2] = [2_000, 12_000];
 /// Connections and requests at a time.
 const WINDOW: u32 = 64;
-/// Connections of which the memory is divided. It grows by pieces of up to 2 MiB: a few bytes of each.
+/// Connections over which memory is divided. It grows by pieces of 2 MiB, which are two bytes of each.
 const CONNECTIONS: u32 = 1_000_000;
-/// Sizes of tasks are multiples of it.
+/// Bytes of which the sizes of tasks are multiples.
 const GRANULE: usize = 8;
 /// The balancer of the paper's Table III.
 const SHARDS: usize = 16;
@@ -53,7 +53,7 @@ const POINTS: u16 = 16;
 const SEED: u32 = 1;
 /// Flows that are held when its ring changes.
 const FLOWS: usize = 10_000;
-/// Packets that an I/O core looks up at a time, and how many of them are one unit.
+/// Packets that an I/O core looks up at a time.
 const BURST: usize = 64;
 const RECORDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions");
 /// Share by which a figure may differ.
@@ -218,7 +218,7 @@ fn ring() -> Ring {
     Ring::uniform(SHARDS, POINTS, SEED)
 }
 
-/// Shards whose ring changed while they held flows.
+/// Builds shards whose ring changes while they hold flows.
 fn updated() -> Fleet {
     let balancer = Balancer::new(ring(), Limits::default());
     let mut fleet = Fleet::new(balancer, SHARDS, FLOWS).expect("memory for the flows");
@@ -244,7 +244,7 @@ fn look_up(io: &IoEnd, bursts: u64) -> u64 {
     bursts * BURST as u64
 }
 
-/// The part of it that [`valgrind`] counts by its name, which no function that it calls has.
+/// Looks up one burst; [`valgrind`] counts it by its name, which nothing that it calls may have.
 #[inline(never)]
 fn counted_turn_of_look_ups(io: &IoEnd, keys: &[u32], id_of: impl Fn(usize) -> FlowId) {
     let mut owners = [ShardId(0); BURST];
@@ -270,7 +270,8 @@ fn bytes(report: &mut Report) -> Vec<Figure> {
     figures.to_vec()
 }
 
-/// Records and table of the stack, for each of so many. The stack grows by itself: a thread that grows it ahead would be late or not.
+/// Bytes of the stack's records and table for each of so many connections. The stack grows them itself: a thread that does it ahead
+/// is late in one run and not in another.
 fn connection(ends: Ends, conns: u32) -> f64 {
     let (mut engine, plan) = Engine::start_growing(ends, conns, &Growth::Inline);
     engine.clock = Clock::Turns(0);
@@ -283,8 +284,8 @@ fn connection(ends: Ends, conns: u32) -> f64 {
     (held(&engine) - before) as f64 / f64::from(conns)
 }
 
-/// Memory of the executor, for each of so many connections: whole granules, as what is beyond them is the rest of a piece that a thread
-/// grew ahead.
+/// Bytes of the executor for each of so many connections, in whole granules: beyond them is the rest of a piece that a thread grew
+/// ahead.
 fn task(app: App, conns: u32) -> f64 {
     let server = Server::start(Layout::COMBINED, app, conns);
     let held = || server.reports()[0].task_bytes;

@@ -41,7 +41,7 @@ fn main() {
     report.finish();
 }
 
-/// Every server with so many connections.
+/// Measures every server with so many connections.
 fn all_served(report: &mut Report, conns: u32, rounds: Rounds) {
     let cell = |serving, six| Cell {
         serving,

@@ -257,10 +257,10 @@ fn an_answer_to_somebody_else_is_noticed() {
     assert!(wrong > 0 && wrong == all);
 }
 
-/// Where the timestamp stands of a segment without other options.
+/// Place of the timestamp in a segment without other options.
 const STAMP: usize = ETH + IP + 24;
 
-/// Serves short connections to a far end whose requests `tamper` spoils; what the server counted.
+/// Serves short connections to a far end whose requests `tamper` spoils. Returns what the server counted.
 fn spoil_requests(tamper: fn(&mut [u8])) -> janus_tcp::Counters {
     let (mut engine, plan) = engine(0);
     engine.clock = Clock::Turns(0);
@@ -397,7 +397,7 @@ fn an_old_timestamp_in_a_stream_is_a_wrong_answer_either_way() {
     assert_eq!(streams.wrong, 1);
 }
 
-/// Where the edges of the first SACK block stand, if there is one.
+/// Place of the first SACK block's edges, if there is one.
 fn sack_at(frame: &[u8]) -> Option<usize> {
     if !is_tcp(frame) || is_syn_ack(frame) {
         return None;
@@ -441,7 +441,7 @@ fn a_wrong_edge_of_the_servers_sack_is_a_wrong_answer() {
     }
 }
 
-/// A server's stream of which two segments are lost, while the edges of the far end's SACKs are moved.
+/// Moves data from a server, of which two segments are lost, while the edges of the far end's SACKs are moved.
 fn spoil_sacks(edge: usize, by: u32) -> Streams {
     let (mut first, mut second) = (once(20, |_| false), once(30, |_| false));
     let lose: Tamper = Box::new(move |frame| first(frame) & second(frame));

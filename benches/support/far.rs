@@ -80,7 +80,7 @@ pub struct Far {
     credit: u32,
     due: VecDeque<Due>,
     parked: VecDeque<Parked>,
-    /// State of the generator that shuffles them.
+    /// State of the generator that shuffles `parked`; never zero.
     random: u64,
     /// Answers to the server's questions for addresses.
     told: VecDeque<Told>,

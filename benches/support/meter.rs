@@ -13,12 +13,12 @@ const WAIT_MAX: f64 = 0.02;
 pub struct Threads(Vec<PathBuf>);
 
 impl Threads {
-    /// All there are.
+    /// All threads there are.
     pub fn all() -> Self {
         Self::named("")
     }
 
-    /// Those whose names begin so.
+    /// Threads whose names begin so.
     fn named(name: &str) -> Self {
         let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
             return Self::default();
@@ -31,13 +31,13 @@ impl Threads {
         Self(tasks.filter(begins).collect())
     }
 
-    /// The one that asks.
+    /// Thread that asks.
     pub fn this() -> Self {
         let id = rustix::thread::gettid().as_raw_nonzero();
         Self(vec![format!("/proc/self/task/{id}").into()])
     }
 
-    /// Those that are not among `others`.
+    /// Removes those that are among `others`.
     pub fn without(mut self, others: &Self) -> Self {
         self.0.retain(|thread| !others.0.contains(thread));
         self
@@ -48,7 +48,7 @@ impl Threads {
         self
     }
 
-    /// How long they have run, and how long they were ready and did not, exact to a scheduler tick.
+    /// Time that they have run, and time that they were ready and did not, exact to a scheduler tick.
     fn times(&self) -> [Duration; 2] {
         let mut sums = [0; 2];
         for thread in &self.0 {
@@ -65,7 +65,7 @@ impl Threads {
 pub struct Meter<'a> {
     plan: &'a Plan,
     polling: f64,
-    /// Threads that are the server's; all, whenever they began, where it is the only one.
+    /// Threads of the server; `None`: all there are, as it is the only server.
     threads: Option<&'a Threads>,
     counts: Counts,
     times: [Duration; 2],
@@ -80,7 +80,7 @@ pub struct Reading {
     /// Nanoseconds of processor time used by the server.
     pub server_ns: f64,
     pub wall_ns: f64,
-    /// The host took the processor away, or other programs had it when the server wanted it.
+    /// True if the host took the processor away, or another program had it while the server was ready.
     pub disturbed: bool,
 }
 
@@ -174,7 +174,7 @@ pub struct Series {
     pub rates: Vec<f64>,
     /// Nanoseconds of server time for each.
     pub costs: Vec<f64>,
-    /// Whether the machine was not the server's alone, run by run.
+    /// True for each run in which the machine was not the server's alone.
     pub disturbed: Vec<bool>,
     /// What was counted in all of them together.
     pub counts: Counts,

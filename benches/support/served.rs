@@ -19,7 +19,7 @@ pub const BODY: &[u8] = b"Hello from Janus!\n";
 /// Connections being opened at a time. Each can have three packets on the way to the server, and all of them must fit
 /// the ring between an I/O core and a shard: the far end has no retransmission.
 pub const OPEN_WINDOW: u32 = 256;
-/// Connections that wait to be accepted: as many as are ever in progress.
+/// Connections that may wait to be accepted: as many as are ever in progress.
 const BACKLOG: usize = 4_096;
 /// How often a core looks whether somebody wants its report.
 const REPORT_EVERY: Duration = Duration::from_millis(5);

@@ -12,12 +12,12 @@ use super::served::{BODY, Layout, OPEN_WINDOW, Server, begin_once};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long what is in progress may take to end.
+/// Longest time that what is in progress takes to end.
 const REST_MAX: Duration = Duration::from_secs(5);
-/// How long the opening of a window of connections may take.
+/// Longest time that the opening of a window of connections takes.
 const OPEN_MAX: Duration = Duration::from_secs(600);
 
-/// What serves.
+/// Server of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Serving {
     /// The engine alone, on the thread that measures.
@@ -48,7 +48,7 @@ impl Serving {
         }
     }
 
-    /// Those whose placements the program's arguments name; all where none is named.
+    /// Servers whose placements the program's arguments name; all where none is named.
     pub fn wanted() -> Vec<Self> {
         let named: Vec<String> = std::env::args().skip(1).collect();
         let is_named = |serving: &Self| named.iter().any(|arg| arg == serving.placement());
@@ -61,15 +61,15 @@ impl Serving {
     }
 }
 
-/// What is measured.
+/// One thing that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
     pub serving: Serving,
-    /// Over IPv6.
+    /// True over IPv6.
     pub six: bool,
     /// Connections that it holds.
     pub held: u32,
-    /// The server ends a connection with its first answer.
+    /// True if the server ends a connection with its first answer.
     pub ends_first: bool,
 }
 
@@ -87,7 +87,7 @@ impl Cell {
     }
 }
 
-/// What a side lets work.
+/// Program behind a side.
 enum Behind {
     Bare(Box<Engine>),
     Whole(Server),
@@ -151,7 +151,7 @@ impl Side {
         }
     }
 
-    /// Goes on with what the plan says until `done`, at most `limit`. Whether it was done.
+    /// Goes on with what the plan says until `done`, at most `limit`. Returns whether it was done.
     fn work(&mut self, limit: Duration, done: impl Fn(&Counts) -> bool) -> bool {
         let plan = &self.plan;
         match &mut self.server {
@@ -167,8 +167,8 @@ impl Side {
         }
     }
 
-    /// Opens the connections that it holds, one request on each; the nanoseconds of each window of so many
-    /// connections.
+    /// Opens the connections that it holds, one request on each. Returns the nanoseconds that a connection took, window by
+    /// window of so many.
     pub fn open(&mut self, window: u32) -> Vec<f64> {
         if let Behind::Whole(server) = &self.server
             && self.cell.held > 0
@@ -246,7 +246,7 @@ impl Side {
     }
 }
 
-/// How often and how long each side works.
+/// Number of runs of each side, and their length.
 #[derive(Clone, Copy, Debug)]
 pub struct Rounds {
     pub runs: usize,
@@ -274,7 +274,7 @@ impl Rounds {
     }
 }
 
-/// Reports what `above` takes over what `below` takes, round by round.
+/// Reports the cost of `above` over that of `below`, round by round.
 pub fn relation(
     report: &mut Report,
     name: &str,

@@ -29,10 +29,10 @@ const WRITE: usize = 1 << 14;
 const BUFFERS: u32 = 32_768;
 /// Most the far end has under way for a connection.
 const FAR_FLIGHT: u32 = 1 << 19;
-/// How long what is under way may take to come: several retransmission timeouts.
+/// Longest time that what is under way takes to come: several retransmission timeouts.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
 
-/// What a test does with a frame on its way; false loses it.
+/// Deed of a test on a frame on its way; false loses the frame.
 pub type Tamper = Box<dyn FnMut(&mut [u8]) -> bool>;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ struct Far {
     /// What it expects; segments since it acknowledged.
     expects: u32,
     unacked: u32,
-    /// What it has got beyond a gap: a piece that begins and ends there.
+    /// Sequence numbers of the piece that it has got beyond a gap: first, and first after.
     beyond: Option<(u32, u32)>,
     /// Where both streams begin.
     first: u32,
@@ -59,7 +59,7 @@ struct Far {
     ts_echo: u32,
     /// Where the application on the server stands in the stream that it reads or writes.
     place: usize,
-    /// What the application on the server has written, modulo 2^32.
+    /// Bytes that the application on the server has written, modulo 2^32.
     written: u32,
 }
 
@@ -83,9 +83,9 @@ pub struct Streams {
     pub bytes: u64,
     /// Bytes and frames that are not what they should be, and streams of which something never came.
     pub wrong: u64,
-    /// Nothing new is sent or written.
+    /// True while nothing new is sent or written.
     quiet: bool,
-    /// On the way to the server, and from it.
+    /// Deeds on the way to the server, and from it.
     pub tamper_in: Option<Tamper>,
     pub tamper_out: Option<Tamper>,
 }
@@ -406,7 +406,7 @@ impl Streams {
         self.bytes += u64::from(len);
     }
 
-    /// Edges of the server's SACK blocks where no segment of the far end's ends that is under way.
+    /// Number of edges of the server's SACK blocks at which no segment under way begins or ends.
     fn wrong_sacks(&self, frame: &[u8], answer: &Answer<'_>) -> u64 {
         const PLAIN: u8 = 32 / 4;
         const OPTIONS: usize = 14 + 20 + 20;

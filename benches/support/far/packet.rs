@@ -5,10 +5,10 @@ use super::six;
 use janus_wire::{MacAddr, checksum, ethernet, proto, tcp};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
 
-/// Client ports are the upper half.
+/// Bits of a client port that count; the first bit is set.
 const PORT_BITS: u32 = 15;
 const PORT_FIRST: u32 = 1 << PORT_BITS;
-/// Client addresses are those from 198.18.0.0 upwards, which are for benchmarks (RFC 2544).
+/// First client address, of those for benchmarks (RFC 2544).
 const NET: u32 = u32::from_be_bytes([198, 18, 0, 0]);
 const ADDRESS_BITS: u32 = 13;
 const TUPLE_BITS: u32 = ADDRESS_BITS + PORT_BITS;
@@ -37,18 +37,18 @@ const fn inverse(odd: u32) -> u32 {
     found
 }
 
-/// One round there, and another back, of a permutation of the tuples: the shift undoes itself.
+/// Permutes the numbers of the tuples. The inverse factors in the other order undo it, as the shift undoes itself.
 #[inline]
 fn permuted(number: u32, [first, second]: [u32; 2]) -> u32 {
     let spread = number.wrapping_mul(first) % CONNECTIONS_MAX;
     (spread ^ spread >> (TUPLE_BITS / 2)).wrapping_mul(second) % CONNECTIONS_MAX
 }
 
-/// The client address and port of a connection: those of the next number are anywhere else.
+/// The client address and port of a connection: those of the next connection are anywhere else.
 #[inline]
 pub fn endpoint(conn: u32) -> (u32, u16) {
     let place = permuted(conn, SPREAD);
-    let port = PORT_FIRST | place % PORT_FIRST;
+    let port = PORT_FIRST + place % PORT_FIRST;
     (NET + (place >> PORT_BITS), port as u16)
 }
 
