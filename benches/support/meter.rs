@@ -123,7 +123,10 @@ impl<'a> Meter<'a> {
             counts,
             server_ns,
             wall_ns,
-            disturbed: stolen_ticks() > self.stolen || waited_ns > wall_ns * WAIT_MAX,
+            // A thread that still waits has waited for nothing yet, as the kernel counts.
+            disturbed: stolen_ticks() > self.stolen
+                || waited_ns > wall_ns * WAIT_MAX
+                || counts.get(Kind::Ended) == 0,
         }
     }
 }

@@ -101,7 +101,10 @@ impl Report {
     ) {
         for (intervals, is_disturbed) in [("calm", false), ("disturbed", true)] {
             let of_these = runs.iter().zip(disturbed);
-            let of_these = of_these.filter(|(_, disturbed)| **disturbed == is_disturbed);
+            // A run in which the server did nothing has no figure.
+            let of_these = of_these.filter(|(run, disturbed)| {
+                **disturbed == is_disturbed && run.is_finite() && **run > 0.0
+            });
             let runs: Vec<f64> = of_these.map(|(run, _)| *run).collect();
             if !runs.is_empty() {
                 let params = [params, &[("intervals", intervals.into())]].concat();
