@@ -80,6 +80,8 @@ pub struct Far {
     credit: u32,
     due: VecDeque<Due>,
     parked: VecDeque<Parked>,
+    /// State of the generator that shuffles `parked`; never zero.
+    random: u64,
     /// Answers to the server's questions for addresses.
     told: VecDeque<Told>,
     /// Short connections come at a rate.
@@ -116,6 +118,7 @@ impl Far {
             credit: 0,
             due: VecDeque::with_capacity(1 << 16),
             parked,
+            random: index as u64 + 1,
             told: VecDeque::with_capacity(TOLD_MAX),
             pace: None,
             counts: Counts::default(),
@@ -506,10 +509,24 @@ impl Far {
                 ack: next,
                 ts_echo: theirs,
             });
+            if self.phase.mode == Mode::Open {
+                self.shuffle_in();
+            }
             self.end();
         } else {
             self.due.push_back(due(What::Fin));
         }
+    }
+
+    /// Puts the newest idle connection at a random place: requests come in another order than the handshakes, whose
+    /// order is that of the server's memory.
+    fn shuffle_in(&mut self) {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let idle = self.parked.len();
+        let at = ((self.random >> 32) * idle as u64) >> 32;
+        self.parked.swap(at as usize, idle - 1);
     }
 }
 

@@ -14,6 +14,7 @@ pub mod meter;
 pub mod report;
 pub mod scale;
 pub mod served;
+pub mod side;
 pub mod steal;
 pub mod stream;
 pub mod thread_time;

@@ -19,6 +19,8 @@ pub const BODY: &[u8] = b"Hello from Janus!\n";
 /// Connections being opened at a time. Each can have three packets on the way to the server, and all of them must fit
 /// the ring between an I/O core and a shard: the far end has no retransmission.
 pub const OPEN_WINDOW: u32 = 256;
+/// Connections that may wait to be accepted: as many as are ever in progress.
+const BACKLOG: usize = 4_096;
 /// How often a core looks whether somebody wants its report.
 const REPORT_EVERY: Duration = Duration::from_millis(5);
 
@@ -83,7 +85,7 @@ impl Server {
         Self::start_at(Ends::default(), layout, app, held)
     }
 
-    /// The same between these ends.
+    /// Starts between these ends.
     pub fn start_at(ends: Ends, layout: Layout, app: App, held: u32) -> Self {
         let kind = app.clone();
         let begin = move |stream| begin(&kind, stream);
@@ -131,6 +133,7 @@ impl Server {
             .gateway(ends.gateway())
             .max_connections(each)
             .packet_buffers(65_536)
+            .backlog(BACKLOG)
             .seed(7)
             .close_time(Duration::ZERO);
         let runtime = configure(builder)
@@ -197,15 +200,7 @@ impl Server {
             return;
         }
         let before = self.plan.counts().get(Kind::Ended);
-        // The first alone: the far end learns from it what a response looks like.
-        self.plan.set(Phase {
-            mode: Mode::Open,
-            window: 1,
-            held: 1,
-        });
-        self.wait(Duration::from_secs(5), |counts| {
-            counts.get(Kind::Ended) > before
-        });
+        self.open_first();
         self.plan.set(Phase {
             mode: Mode::Open,
             window: OPEN_WINDOW,
@@ -224,6 +219,19 @@ impl Server {
                 self.reports()
             );
         }
+    }
+
+    /// Opens the first connection alone: the far end learns from it what a response looks like.
+    pub fn open_first(&self) {
+        let before = self.plan.counts().get(Kind::Ended);
+        self.plan.set(Phase {
+            mode: Mode::Open,
+            window: 1,
+            held: 1,
+        });
+        self.wait(Duration::from_secs(5), |counts| {
+            counts.get(Kind::Ended) > before
+        });
     }
 
     /// Begins nothing more and waits for what is in progress; what never ended.

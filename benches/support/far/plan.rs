@@ -103,6 +103,10 @@ impl Counts {
         self.0[kind as usize] += n;
     }
 
+    pub fn add_all(&mut self, others: &Self) {
+        self.0.iter_mut().zip(&others.0).for_each(|(a, b)| *a += b);
+    }
+
     pub fn since(&self, earlier: &Self) -> Self {
         let mut out = *self;
         out.0
@@ -149,7 +153,7 @@ impl Plan {
             next_held: AtomicU32::new(0),
             next_short: AtomicU32::new(0),
             short_first: held_max,
-            short_span: left.min(4_000_000),
+            short_span: left,
             ends: (0..ends).map(|_| EndCounts::default()).collect(),
             origin: Instant::now(),
             rate: AtomicU64::new(0),
