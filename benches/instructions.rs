@@ -5,7 +5,8 @@
 //! an idle connection and of its task, as the stack and the executor count them.
 //!
 //! `instructions/` has the figures of the last change that meant to change them, in a file for each compiler. `JANUS_GUARD=1` fails
-//! when one differs by more than one in a hundred; a compiler without a file only prints. `JANUS_WRITE=1` writes the file anew.
+//! when one differs by more than one in a hundred; a compiler without a file only prints. `JANUS_WRITE=1` writes the file anew, and
+//! `docs/performance.svg`, the budgets by stage.
 
 mod support;
 
@@ -24,6 +25,7 @@ use support::far::plan::{Kind, Mode, Phase};
 use support::fleet::{Fleet, Hash, PORT, tuple};
 use support::report::Report;
 use support::served::{BODY, Layout, Server};
+use support::stages;
 use support::stream::{Dir, Streams};
 use support::valgrind;
 
@@ -56,6 +58,8 @@ const FLOWS: usize = 10_000;
 /// Packets that an I/O core looks up at a time.
 const BURST: usize = 64;
 const RECORDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions");
+/// Budgets by stage, drawn.
+const PICTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/performance.svg");
 /// Share by which a figure may differ.
 const TOLERANCE: f64 = 0.01;
 /// How a run says how many units there were.
@@ -75,6 +79,7 @@ fn main() {
     }
     let mut report = Report::new("instructions");
     let mut figures = bytes(&mut report);
+    let mut budgets = Vec::new();
     for work in WORK {
         if Scale::get() == Scale::Smoke {
             assert!(run(work, 100) >= 100);
@@ -85,9 +90,19 @@ fn main() {
             report.finish();
             return;
         };
-        let each = (many.0 - few.0) as f64 / (many.1 - few.1) as f64;
+        let counted = many.0.instructions - few.0.instructions;
+        let each = counted as f64 / (many.1 - few.1) as f64;
         report.row("instructions", each, "count", &[("work", work.into())]);
         figures.push((work, each));
+        if !work.starts_with("csb") {
+            budgets.push((work, each, stages::shares(&many.0.profile)));
+        }
+    }
+    for (work, each, shares) in &budgets {
+        for (share, (stage, _)) in shares.iter().zip(stages::STAGES) {
+            let params = [("work", (*work).into()), ("stage", stage.into())];
+            report.row("instructions_of_stage", share * each, "count", &params);
+        }
     }
     report.finish();
     if Scale::get() == Scale::Smoke {
@@ -104,6 +119,7 @@ fn main() {
         let written = std::fs::create_dir_all(RECORDS);
         written
             .and_then(|()| std::fs::write(&record, lines.collect::<String>()))
+            .and_then(|()| std::fs::write(PICTURE, stages::draw(&budgets)))
             .expect("the record is written");
     }
     if set("JANUS_GUARD") {
@@ -155,12 +171,13 @@ fn guard(figures: &[Figure], record: &Path) {
     );
 }
 
-/// Instructions of a run with so many units, and the units there really were.
-fn counted(work: &str, units: u64) -> Option<(u64, u64)> {
+/// A run with so many units, and the units there really were.
+fn counted(work: &str, units: u64) -> Option<(valgrind::Run, u64)> {
     let arguments = ["callgrind".into(), work.into(), units.to_string()];
-    let (instructions, said) = valgrind::instructions_of_turns(&arguments)?;
-    let done = said.lines().find_map(|line| line.strip_prefix(DONE));
-    Some((instructions, done?.parse().ok()?))
+    let ran = valgrind::turns(&arguments)?;
+    let done = ran.said.lines().find_map(|line| line.strip_prefix(DONE));
+    let done = done?.parse().ok()?;
+    Some((ran, done))
 }
 
 /// Does so much and a little more; how much it was.

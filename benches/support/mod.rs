@@ -15,6 +15,7 @@ pub mod report;
 pub mod scale;
 pub mod served;
 pub mod side;
+pub mod stages;
 pub mod steal;
 pub mod stream;
 pub mod thread_time;
