@@ -130,6 +130,7 @@ impl Far {
     #[inline(never)]
     pub fn give(&mut self, pool: &mut Pool, room: usize, mut out: impl FnMut(Frame)) {
         let start = Instant::now();
+        self.clock_in(start);
         self.follow_plan();
         self.begin(room);
         let mut given = 0;
@@ -153,7 +154,10 @@ impl Far {
             given += 1;
         }
         self.counts.add(Kind::FramesIn, given as u64);
-        self.clock_out(start);
+        let now = self.clock_out(start);
+        if let Some(pace) = &mut self.pace {
+            pace.readings.leaves(start, now, given as u64);
+        }
     }
 
     /// Whether the benchmark has switched the phase and this end has not followed yet.
@@ -174,19 +178,31 @@ impl Far {
     #[inline(never)]
     pub fn take<'a>(&mut self, frames: impl Iterator<Item = &'a [u8]>) {
         let start = Instant::now();
+        self.clock_in(start);
         let mut n = 0;
         for frame in frames {
             self.receive(frame);
             n += 1;
         }
         self.counts.add(Kind::FramesOut, n);
-        self.clock_out(start);
+        let now = self.clock_out(start);
+        if let Some(pace) = &mut self.pace {
+            pace.readings.leaves(start, now, n);
+        }
     }
 
-    fn clock_out(&mut self, start: Instant) {
-        self.counts
-            .add(Kind::InsideNs, start.elapsed().as_nanos() as u64);
+    fn clock_in(&mut self, start: Instant) {
+        if let Some(pace) = &mut self.pace {
+            pace.readings.enters(start);
+        }
+    }
+
+    fn clock_out(&mut self, start: Instant) -> Instant {
+        let now = Instant::now();
+        let inside = now.saturating_duration_since(start);
+        self.counts.add(Kind::InsideNs, inside.as_nanos() as u64);
         self.plan.ends[self.index].publish(&self.counts);
+        now
     }
 
     fn follow_plan(&mut self) {
@@ -211,11 +227,14 @@ impl Far {
 
     fn follow_pace(&mut self) {
         if let Some(pace) = self.pace.take() {
-            self.plan.hand_in(pace.samples);
+            let (samples, record) = pace.finish();
+            self.plan.hand_in(samples, record);
         }
         let rate = self.plan.rate() / f64::from(self.queues);
         if rate > 0.0 && self.phase.mode == Mode::Short {
-            self.pace = Some(Pace::new(self.plan.origin, rate, self.index as u64 + 1));
+            let samples = self.plan.samples_expected() / self.queues as usize;
+            let seed = self.index as u64 + 1;
+            self.pace = Some(Pace::new(self.plan.origin, rate, samples, seed));
         }
     }
 
