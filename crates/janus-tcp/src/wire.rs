@@ -149,7 +149,7 @@ impl Envelope {
 
     /// Like [`Envelope::write`], for nearly all segments.
     #[inline(always)]
-    fn write_usual(
+    pub(crate) fn write_usual(
         &self,
         buf: &mut PacketBuf,
         place: (u16, u16),

@@ -82,7 +82,7 @@ impl TcpStream {
     /// # Errors
     /// Those of [`set_options`](Self::set_options).
     pub fn set_wake_reader(&self, silence: Option<Duration>) -> io::Result<()> {
-        self.change(|options| options.wake_reader = silence)
+        self.on_stack(|stack, now, conn| stack.set_wake_reader(now, conn, silence))
     }
 
     /// Resets the connection when the stream is dropped, if `time` is zero. `None`: written data is still delivered. Other

@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use janus_mem::{Frame, HEADROOM, PacketBuf};
-use janus_wire::{FlowKey, Link, MacAddr};
+use janus_wire::tcp::Flags;
+use janus_wire::usual::UsualOptions;
+use janus_wire::{FlowKey, Link, MacAddr, SeqNum};
 
 use crate::ip::{Host, Ip};
 use crate::rules::Rules;
@@ -12,6 +14,18 @@ use crate::store::outgoing::Outgoing;
 use crate::store::schedule::MAX_REPLIES;
 use crate::time::Instant;
 use crate::wire::Envelope;
+
+/// A segment without payload whose options are usual ones.
+pub(crate) struct Usual<'a> {
+    pub(crate) key: &'a FlowKey,
+    /// Sequence and acknowledgment number.
+    pub(crate) numbers: (SeqNum, SeqNum),
+    /// Control bits and window.
+    pub(crate) control: (Flags, u16),
+    pub(crate) options: UsualOptions,
+    /// The set of socket options whose time to live and type of service the packet has.
+    pub(crate) profile: u8,
+}
 
 /// The next hop's hardware address is not known yet.
 pub(crate) struct Unresolved(pub(crate) IpAddr);
@@ -47,14 +61,18 @@ pub(crate) fn known_envelope(
 }
 
 impl Ip<'_> {
-    /// Finds how the frame of a segment is written, and whether it can leave at once.
+    /// Finds how frames of a flow are written, and whether they can leave at once. `label` gives the flow label.
     #[inline]
-    fn envelope(&mut self, segment: &Outgoing) -> (Envelope, Result<(), Unresolved>) {
-        let (key, profile) = (KeyRef::of(&segment.key), segment.profile);
-        let label = || segment.flow_label(self.rules);
-        match known_envelope(self.rules, self.host, key, profile, self.env.now, label) {
+    fn envelope(
+        &mut self,
+        key: &FlowKey,
+        profile: u8,
+        label: impl FnOnce() -> u32,
+    ) -> (Envelope, Result<(), Unresolved>) {
+        let now = self.env.now;
+        match known_envelope(self.rules, self.host, KeyRef::of(key), profile, now, label) {
             Some(envelope) => (envelope, Ok(())),
-            None => self.envelope_by_search(&segment.key, profile),
+            None => self.envelope_by_search(key, profile),
         }
     }
 
@@ -104,16 +122,40 @@ impl Ip<'_> {
         let Some(mut buf) = self.reply_buffer() else {
             return false;
         };
-        let (envelope, resolved) = self.envelope(segment);
+        let rules = self.rules;
+        let label = || rules.flow_label(&segment.key);
+        let (envelope, resolved) = self.envelope(&segment.key, segment.profile, label);
         let len = envelope.write(&mut buf, HEADROOM, 0, segment);
-        self.env.counters.segments_out += 1;
         self.env.counters.resets_out += u64::from(segment.is_reset());
-        let frame = Frame::new(buf, len);
+        self.queue_reply(Frame::new(buf, len), resolved);
+        true
+    }
+
+    /// Like [`reply`](Self::reply), for a usual segment, with the flow label that `label` gives.
+    #[inline]
+    pub(crate) fn reply_usual(&mut self, segment: &Usual<'_>, label: impl FnOnce() -> u32) {
+        let Some(mut buf) = self.reply_buffer() else {
+            return;
+        };
+        let (envelope, resolved) = self.envelope(segment.key, segment.profile, label);
+        let len = envelope.write_usual(
+            &mut buf,
+            (HEADROOM, 0),
+            KeyRef::of(segment.key),
+            segment.options,
+            segment.numbers,
+            segment.control,
+        );
+        self.queue_reply(Frame::new(buf, len), resolved);
+    }
+
+    #[inline]
+    fn queue_reply(&mut self, frame: Frame, resolved: Result<(), Unresolved>) {
+        self.env.counters.segments_out += 1;
         match resolved {
             Ok(()) => self.schedule.replies.push_back(frame),
             Err(Unresolved(hop)) => self.await_neighbor(hop, frame),
         }
-        true
     }
 
     /// Keeps a frame until the neighbour `hop` is known, and asks for it.

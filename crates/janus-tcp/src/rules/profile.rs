@@ -150,6 +150,16 @@ pub(crate) struct Profiles {
     slots: Vec<Slot>,
     /// Connections whose options want them swept.
     swept: usize,
+    /// The last change of one option that connections change one by one.
+    latest: Option<Change>,
+}
+
+/// A set, one with another [`SocketOptions::wake_reader`], and that.
+#[derive(Clone, Copy)]
+struct Change {
+    from: u8,
+    wake_reader: Option<Duration>,
+    to: u8,
 }
 
 impl Profiles {
@@ -160,6 +170,7 @@ impl Profiles {
                 holders: 0,
             }],
             swept: 0,
+            latest: None,
         }
     }
 
@@ -229,9 +240,39 @@ impl Profiles {
             }
             None => return Err(Error::TooManyOptionSets),
         };
+        if self.slots[at].holders == 0 {
+            // Its number may have had another meaning.
+            self.latest = None;
+        }
         self.slots[at].options = options;
         self.slots[at].holders += 1;
         Ok(at as u8)
+    }
+
+    /// Returns the set that is `profile` but for its [`SocketOptions::wake_reader`], held once more. Nearly all who ask make the
+    /// change that was made last.
+    pub(crate) fn with_wake_reader(
+        &mut self,
+        profile: u8,
+        wake_reader: Option<Duration>,
+    ) -> Result<u8, Error> {
+        if let Some(latest) = self.latest
+            && (latest.from, latest.wake_reader) == (profile, wake_reader)
+        {
+            self.hold(latest.to);
+            return Ok(latest.to);
+        }
+        let options = SocketOptions {
+            wake_reader,
+            ..*self.get(profile)
+        };
+        let to = self.intern(&options)?;
+        self.latest = Some(Change {
+            from: profile,
+            wake_reader,
+            to,
+        });
+        Ok(to)
     }
 
     /// The set is held once more.
@@ -315,6 +356,35 @@ mod tests {
         assert_ne!(third, first);
         profiles.let_go(first);
         assert_eq!(profiles.intern(&with_ttl(4)), Ok(first));
+    }
+
+    #[test]
+    fn the_latest_change_is_forgotten_when_a_number_gets_another_meaning() {
+        let second = Some(Duration::from_secs(1));
+        let mut profiles = Profiles::new();
+        let plain = profiles.intern(&with_ttl(1)).expect("a place");
+        let waking = profiles.with_wake_reader(plain, second).expect("a place");
+        let expected = SocketOptions {
+            wake_reader: second,
+            ..with_ttl(1)
+        };
+        assert_eq!(*profiles.get(waking), expected);
+        profiles.let_go(waking);
+        // Held by none, and had again.
+        assert_eq!(profiles.with_wake_reader(plain, second), Ok(waking));
+        profiles.let_go(waking);
+        // Now its number is another's.
+        assert_eq!(profiles.intern(&with_ttl(2)), Ok(waking));
+        let anew = profiles.with_wake_reader(plain, second).expect("a place");
+        assert_ne!(anew, waking);
+        assert_eq!(*profiles.get(anew), expected);
+        // So is that of the set that was changed.
+        profiles.let_go(plain);
+        assert_eq!(profiles.intern(&with_ttl(3)), Ok(plain));
+        let other = profiles.with_wake_reader(plain, second).expect("a place");
+        assert_eq!(profiles.get(other).ttl, Some(3));
+        let back = profiles.with_wake_reader(other, None);
+        assert_eq!(back, Ok(plain));
     }
 
     #[test]

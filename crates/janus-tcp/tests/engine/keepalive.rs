@@ -232,11 +232,11 @@ fn a_reader_that_waits_is_woken_to_look_at_its_clock() {
     let mut host = Host::plain();
     let peer = Peer::open(&mut host, 4_000);
     assert!(reader_woken(&mut host, &peer, SECOND * 100, SECOND * 1_000).is_empty());
-    let options = SocketOptions {
-        wake_reader: Some(SECOND * 16),
-        ..SocketOptions::default()
-    };
-    set(&mut host, &peer, &options);
+    let silence = Some(SECOND * 16);
+    let set = host.stack.set_wake_reader(host.now, peer.conn, silence);
+    assert_eq!(set, Ok(()));
+    let options = host.stack.options(peer.conn).expect("a connection");
+    assert_eq!(options.wake_reader, silence);
     let woken = reader_woken(&mut host, &peer, SECOND * 21, SECOND * 1_000);
     let silent: Vec<f64> = [16.0, 18.0, 20.0].into();
     let rounds = |at: &f64| silent.iter().all(|silent| (at - silent).abs() > 0.01);

@@ -44,6 +44,31 @@ impl Stack {
         Ok(())
     }
 
+    /// Changes [`SocketOptions::wake_reader`] alone, by a shorter way than [`set_options`](Self::set_options).
+    pub fn set_wake_reader(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        silence: Option<Duration>,
+    ) -> Result<(), Error> {
+        self.env.set_now(now);
+        let conn = self.conn(id)?;
+        let before = self.store.tcbs[conn].profile;
+        let profile = self
+            .rules
+            .profiles_mut()
+            .with_wake_reader(before, silence)?;
+        self.take_options(conn);
+        let cold = &mut self.store.tcbs[conn];
+        cold.profile = profile;
+        if self.rules.profiles().get(profile).wants_sweep() {
+            cold.last_heard_ms = self.env.now_ms;
+        }
+        self.rules.profiles_mut().joined(profile);
+        self.sweep_soon(conn);
+        Ok(())
+    }
+
     /// The options that a listener's connections begin with.
     pub fn listener_options(&mut self, id: ListenerId) -> Result<SocketOptions, Error> {
         let listener = self.index.listeners.get(id).ok_or(Error::Stale)?;

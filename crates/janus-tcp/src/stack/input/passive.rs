@@ -4,10 +4,12 @@
 
 use janus_mem::Frame;
 use janus_wire::tcp::{Flags, Options};
+use janus_wire::usual::UsualOptions;
 use janus_wire::{FlowKey, SeqNum, StampBase};
 
 use crate::congestion;
 use crate::conn::loss::ecn;
+use crate::ip::emit::Usual;
 use crate::rules::isn;
 use crate::stack::Stack;
 use crate::store::challenge::Kind;
@@ -97,25 +99,42 @@ impl Stack {
     /// The SYN-ACK that a record describes, with the timestamp `clock`, counted from `base`, if it has timestamps.
     /// Keeps 2018-1, 3168-12, MAY-3, SHLD-5.
     pub(crate) fn syn_ack(&mut self, key: FlowKey, record: &HalfOpen, base: StampBase, clock: u32) {
+        const ALL: u8 = flag::TIMESTAMPS | flag::SACK;
         let scaled = record.peer_scale != NO_SCALE;
         let profile = self.index.listeners.profile(record.listener);
+        let mss = self.rules.largest_segment(&key, profile);
+        let repeats = record.tries.saturating_sub(1);
+        let user_timeout = self.rules.timeout_in_syn(profile, repeats);
+        let window = self.rules.first_window(profile);
+        let flags = Flags::SYN | Flags::ACK | ecn::syn_ack_flags(record.flags);
+        let numbers = (record.iss, record.irs + 1);
+        if scaled && record.flags & ALL == ALL && user_timeout.is_none() {
+            let segment = Usual {
+                key: &key,
+                numbers,
+                control: (flags, window),
+                options: UsualOptions::Syn {
+                    mss,
+                    timestamps: (clock, record.ts_recent),
+                    scale: record.own_scale,
+                },
+                profile,
+            };
+            self.ip().reply_usual(&segment, || base.flow_label());
+            return;
+        }
         let options = Options {
-            mss: Some(self.rules.largest_segment(&key, profile)),
+            mss: Some(mss),
             window_scale: scaled.then_some(record.own_scale),
             timestamps: record
                 .has(flag::TIMESTAMPS)
                 .then_some((clock, record.ts_recent)),
             sack_permitted: record.has(flag::SACK),
-            user_timeout: self
-                .rules
-                .timeout_in_syn(profile, record.tries.saturating_sub(1)),
+            user_timeout,
             ..Options::NONE
         };
-        let window = self.rules.first_window(profile);
-        let flags = Flags::SYN | Flags::ACK | ecn::syn_ack_flags(record.flags);
-        let numbers = (record.iss, record.irs + 1);
         let segment = Outgoing::new(key, numbers, flags, window, options, profile);
-        self.ip().reply(&segment.with_stamps(base));
+        self.ip().reply(&segment);
     }
 
     /// A segment for a half-open record: the SYN-RECEIVED state of section 3.10.7.4.
