@@ -19,6 +19,9 @@ use crate::store::records::Record;
 use crate::time::Instant;
 use crate::wire::parse::{self, BATCH, Kind, Parsed};
 
+/// With no more flows than this the table and their records are in the second cache of a core.
+const NEAR: usize = 4_096;
+
 /// Where a segment that belongs to no flow of this stack should be handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
@@ -89,13 +92,14 @@ impl Stack {
     }
 
     fn take_all<M: UnknownFlow>(&mut self, frames: &mut Vec<Frame>, unknown: &mut M) {
+        let far = self.index.table.len() > NEAR;
         let mut batch = core::mem::take(&mut self.batch);
         batch.resize(BATCH, Parsed::NONE);
         let mut frames = frames.drain(..);
         while !frames.as_slice().is_empty() {
             let count = frames.len().min(BATCH);
-            self.read_batch(&frames.as_slice()[..count], &mut batch);
-            self.probe_batch(&mut batch[..count]);
+            self.read_batch(&frames.as_slice()[..count], &mut batch, far);
+            self.probe_batch(&mut batch[..count], far);
             for (parsed, frame) in batch[..count].iter().zip(&mut frames) {
                 match parsed.kind() {
                     Kind::Segment => self.segment(frame, parsed, unknown),
@@ -132,13 +136,13 @@ impl Stack {
         }
     }
 
-    /// First pass: read, hash, fetch the table's group.
+    /// First pass: read, hash, fetch the table's group if it may be `far`.
     #[inline(always)]
-    fn read_batch(&mut self, frames: &[Frame], batch: &mut [Parsed]) {
+    fn read_batch(&mut self, frames: &[Frame], batch: &mut [Parsed], far: bool) {
         for (frame, parsed) in frames.iter().zip(batch) {
             let (rules, counters) = (&self.rules, &mut self.env.counters);
             let kind = parse::read(frame, rules, &self.index.hash, counters, parsed);
-            if kind == Kind::Segment {
+            if far && kind == Kind::Segment {
                 self.index.table.prefetch(parsed.hash());
             }
         }
@@ -171,14 +175,17 @@ impl Stack {
         }
     }
 
-    /// Second pass: look at the tags, fetch the record that one of them names.
+    /// Second pass: look at the tags, fetch the record that one of them names if it may be `far`.
     #[inline(always)]
-    fn probe_batch(&self, batch: &mut [Parsed]) {
+    fn probe_batch(&self, batch: &mut [Parsed], far: bool) {
         for parsed in batch.iter_mut().filter(|p| p.kind() == Kind::Segment) {
             let Some(candidate) = self.index.table.candidate(parsed.hash()) else {
                 continue;
             };
             parsed.note_candidate(candidate);
+            if !far {
+                continue;
+            }
             match Record::decode(candidate) {
                 Record::Connection(i) => self.store.tcbs.prefetch(i),
                 Record::HalfOpen(i) => self.index.half_open.prefetch(i),

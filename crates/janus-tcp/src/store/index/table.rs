@@ -125,7 +125,6 @@ impl FlowTable {
     }
 
     /// Entries held.
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
