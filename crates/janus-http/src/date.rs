@@ -1,27 +1,45 @@
-//! The `Date` header (RFC 9110 section 5.6.7): formatted once a second for each thread, copied otherwise.
+//! The `Date` header (RFC 9110 section 5.6.7): asked of the system once a turn of a core, formatted once a second, copied otherwise.
 
 use std::cell::Cell;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Bytes of a date such as `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub(crate) const LEN: usize = 29;
 
-thread_local! {
-    static LAST: Cell<(u64, [u8; LEN])> = const { Cell::new((u64::MAX, [0; LEN])) };
+/// The date that was returned last.
+#[derive(Clone, Copy)]
+struct Last {
+    /// Time of the transport's clock, which stands still during a turn; `None` before the first date.
+    asked_at: Option<Duration>,
+    seconds: u64,
+    text: [u8; LEN],
 }
 
-/// Returns the present date.
-pub(crate) fn now() -> [u8; LEN] {
+thread_local! {
+    static LAST: Cell<Last> = const {
+        Cell::new(Last {
+            asked_at: None,
+            seconds: u64::MAX,
+            text: [0; LEN],
+        })
+    };
+}
+
+/// Returns the present date, which is the last one while the transport's clock says the same time.
+pub(crate) fn now(clock: Duration) -> [u8; LEN] {
+    let mut last = LAST.get();
+    if last.asked_at == Some(clock) {
+        return last.text;
+    }
     let seconds = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
-    let (at, text) = LAST.get();
-    if at == seconds {
-        return text;
+    last.asked_at = Some(clock);
+    if last.seconds != seconds {
+        (last.seconds, last.text) = (seconds, format(seconds));
     }
-    let text = format(seconds);
-    LAST.set((seconds, text));
-    text
+    LAST.set(last);
+    last.text
 }
 
 /// Formats a date from seconds since 1970, in UTC. Years above 9999 show their last four digits.
@@ -98,8 +116,17 @@ mod tests {
     }
 
     #[test]
-    fn now_is_cached_within_a_second() {
-        assert_eq!(&now()[26..], b"GMT");
-        assert_ne!(LAST.get().0, u64::MAX);
+    fn now_is_cached_within_a_turn_and_a_second() {
+        let turn = Duration::from_millis(1);
+        let date = now(turn);
+        assert_eq!(&date[26..], b"GMT");
+        let old = Last {
+            text: [b'x'; LEN],
+            ..LAST.get()
+        };
+        LAST.set(old);
+        assert_eq!(now(turn), old.text);
+        LAST.set(Last { seconds: 0, ..old });
+        assert_eq!(&now(2 * turn)[26..], b"GMT");
     }
 }

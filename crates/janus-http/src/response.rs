@@ -60,8 +60,9 @@ impl Output {
         self.complete
     }
 
-    /// Answers a refused request, or a failed handler with status 500, unless a part of an answer has been sent.
-    pub(crate) fn refuse(&mut self, status: u16, explanation: &str) {
+    /// Answers a refused request, or a failed handler with status 500, unless a part of an answer has been sent. `clock`: time of
+    /// the transport.
+    pub(crate) fn refuse(&mut self, status: u16, explanation: &str, clock: Duration) {
         self.keep_alive = false;
         if self.begun {
             return;
@@ -69,7 +70,7 @@ impl Output {
         self.bytes.truncate(self.mark);
         self.status_line(status);
         self.header("content-type", b"text/plain");
-        self.close_head(Some(explanation.len() as u64 + 1), false);
+        self.close_head(Some(explanation.len() as u64 + 1), false, clock);
         if !self.to_head {
             self.bytes.extend_from_slice(explanation.as_bytes());
             self.bytes.push(b'\n');
@@ -98,8 +99,8 @@ impl Output {
         self.put(&[name.as_bytes(), b": ", value, b"\r\n"]);
     }
 
-    /// Writes the framing headers and the empty line.
-    fn close_head(&mut self, length: Option<u64>, chunked: bool) {
+    /// Writes the framing headers, the date and the empty line.
+    fn close_head(&mut self, length: Option<u64>, chunked: bool, clock: Duration) {
         if let Some(length) = length {
             self.put(&[b"content-length: "]);
             push_number(&mut self.bytes, length);
@@ -114,7 +115,7 @@ impl Output {
             (true, _) => {}
         }
         if self.date {
-            self.header("date", &date::now());
+            self.header("date", &date::now(clock));
         }
         self.put(&[b"\r\n"]);
     }
@@ -374,7 +375,7 @@ impl<'a, S: Transport> ResponseHead<'a, S> {
         let mut out = self.responder.output.borrow_mut();
         // Without the 100 it waits for, the client may or may not send the body: the connection cannot go on (RFC 9110 section 10.1.1).
         out.keep_alive &= !self.responder.waits_for_continue.replace(false);
-        out.close_head(length, chunked);
+        out.close_head(length, chunked, self.responder.stream.now());
         Ok(())
     }
 

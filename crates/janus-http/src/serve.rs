@@ -459,10 +459,12 @@ impl<S: Transport> Conversation<'_, S> {
         {
             let mut output = self.output.borrow_mut();
             match error {
-                Error::Rejected(reject) => output.refuse(reject.status(), reject.explanation()),
+                Error::Rejected(reject) => {
+                    output.refuse(reject.status(), reject.explanation(), self.stream.now());
+                }
                 Error::UnexpectedEnd | Error::Stalled => return Err(error),
                 Error::Io(_) | Error::BodyTooLong(_) | Error::Misuse(_) | Error::Handler(_) => {
-                    output.refuse(500, "the server could not answer")
+                    output.refuse(500, "the server could not answer", self.stream.now());
                 }
             }
             // A response that had begun cannot be completed: only the end of the connection tells the client.
