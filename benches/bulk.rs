@@ -49,8 +49,8 @@ fn measure(report: &mut Report, dir: Dir, conns: usize, runs: usize, time: Durat
     ];
     report.median("gbit_per_s", &rates, "Gbit/s", &params);
     report.median("server_ns_per_segment", &costs, "ns", &params);
-    report.row("bad_answers", bench.wrong as f64, "count", &params);
-    if bench.wrong > 0 {
-        eprintln!("wrong bytes: {:?}", bench.stack.counters());
+    report.row("bad_answers", bench.app.wrong as f64, "count", &params);
+    if bench.app.wrong > 0 {
+        eprintln!("wrong bytes: {:?}", bench.server.stack.counters());
     }
 }

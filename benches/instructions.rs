@@ -127,9 +127,9 @@ fn stream(dir: Dir, segments: u64) -> u64 {
     let mut streams = Streams::new(1);
     streams.clock = Clock::Turns(0);
     streams.open();
-    while streams.bytes < segments * PAYLOAD as u64 {
-        streams.turn(dir, true);
+    while streams.app.bytes < segments * PAYLOAD as u64 {
+        streams.turn(dir);
     }
-    assert_eq!(streams.wrong, 0);
-    streams.bytes / PAYLOAD as u64
+    assert_eq!(streams.app.wrong, 0);
+    streams.app.bytes / PAYLOAD as u64
 }

@@ -48,7 +48,13 @@ fn count(kind: Kind, tamper: fn(&mut [u8])) -> (u64, u64) {
 
 /// Serves short connections over IPv6, while `tamper` is at work; the counts.
 fn count_over_six(tamper: Option<fn(&mut [u8])>) -> Counts {
-    let (mut engine, plan) = engine_at(Ends::over_six(), 0);
+    count_between(Ends::over_six(), tamper)
+}
+
+/// Serves short connections between these ends, all of a window at once, while `tamper` is at work; the counts.
+fn count_between(ends: Ends, tamper: Option<fn(&mut [u8])>) -> Counts {
+    let (mut engine, plan) = engine_at(ends, 0);
+    plan.set_interleaved();
     engine.tamper = tamper;
     plan.set(Phase {
         mode: Mode::Short,
@@ -158,6 +164,22 @@ fn an_honest_server_has_no_wrong_answers_and_keeps_nothing() {
 fn an_honest_server_over_ipv6_has_no_wrong_answers() {
     let counts = count_over_six(None);
     assert_eq!(counts.bad(), 0, "{counts:?}");
+}
+
+#[test]
+fn without_timestamps_too_only_an_honest_server_has_no_wrong_answers() {
+    let counts = count_between(Ends::without_timestamps(), None);
+    assert_eq!(counts.bad(), 0, "{counts:?}");
+    let counts = count_between(
+        Ends::without_timestamps(),
+        Some(|frame| {
+            if is_tcp(frame) && frame.len() > ETH + IP + tcp::LEN && !is_syn_ack(frame) {
+                frame[ETH + IP + 7] ^= 1;
+                sum_again(frame);
+            }
+        }),
+    );
+    assert!(counts.get(Kind::BadSequence) > 0 && counts.get(Kind::BadSequence) == counts.bad());
 }
 
 #[test]

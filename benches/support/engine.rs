@@ -40,8 +40,12 @@ pub struct Engine {
 impl Engine {
     /// With room for `held` connections that stay and as many short ones as a benchmark has at a time.
     pub fn start(held: u32) -> (Self, Arc<Plan>) {
+        Self::start_at(Ends::default(), held)
+    }
+
+    /// Like [`start`](Self::start), between these ends.
+    pub fn start_at(ends: Ends, held: u32) -> (Self, Arc<Plan>) {
         let plan = Arc::new(Plan::new(1, held));
-        let ends = Ends::default();
         let far = Far::new(ends.clone(), App::Echo, Arc::clone(&plan), 0, held);
         let config = Config {
             max_connections: held + 65_536,

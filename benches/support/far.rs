@@ -1,5 +1,6 @@
 //! The far end of the wire: a load generator that keeps no connections. What it sends next follows from the packet it
-//! got: the acknowledgement number tells how far the client is, the timestamp echo where the server's sequence began.
+//! got: the acknowledgement number tells how far the client is, the timestamp echo where the server's sequence began. On a wire
+//! without timestamps a table tells that.
 //! Every answer is validated. The time spent in here is measured, so that it can be taken off the server's account.
 
 mod app;
@@ -78,12 +79,15 @@ pub struct Far {
     phase: Phase,
     /// What may still be begun.
     credit: u32,
+    interleaved: bool,
     due: VecDeque<Due>,
     parked: VecDeque<Parked>,
     /// Answers to the server's questions for addresses.
     told: VecDeque<Told>,
     /// Short connections come at a rate.
     pace: Option<Pace>,
+    /// Timestamp that each connection would have, on a wire without timestamps.
+    untimed: Option<Vec<u32>>,
     counts: Counts,
 }
 
@@ -103,6 +107,7 @@ impl Far {
         let queues = plan.ends.len() as u32;
         Self {
             crafter: Crafter::new(&ends),
+            untimed: (!ends.timestamps).then(Vec::new),
             ends,
             app,
             index,
@@ -114,6 +119,7 @@ impl Far {
                 held: 0,
             },
             credit: 0,
+            interleaved: false,
             due: VecDeque::with_capacity(1 << 16),
             parked,
             told: VecDeque::with_capacity(TOLD_MAX),
@@ -180,6 +186,16 @@ impl Far {
         self.clock_out(start);
     }
 
+    /// Takes back the frames that a server is done with which has no buffers of its own.
+    #[inline(never)]
+    pub fn take_back(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) {
+        let start = Instant::now();
+        for frame in frames.drain(..) {
+            pool.free(frame.buf);
+        }
+        self.clock_out(start);
+    }
+
     fn clock_out(&mut self, start: Instant) {
         self.counts
             .add(Kind::InsideNs, start.elapsed().as_nanos() as u64);
@@ -194,6 +210,7 @@ impl Far {
         let acknowledged = self.acknowledges_at_once();
         self.epoch = epoch;
         self.phase = self.plan.phase();
+        self.interleaved = self.plan.is_interleaved();
         self.follow_pace();
         let share = self.phase.window / self.queues;
         self.credit = share + u32::from((self.index as u32) < self.phase.window % self.queues);
@@ -250,7 +267,11 @@ impl Far {
 
     /// Begins what the phase asks for, as far as the window allows.
     fn begin(&mut self, room: usize) {
-        let mut left = room.saturating_sub(self.due.len());
+        let mut left = if self.interleaved {
+            usize::MAX
+        } else {
+            room.saturating_sub(self.due.len())
+        };
         if self.pace.is_some() {
             return self.begin_by_pace(left);
         }
@@ -401,7 +422,11 @@ impl Far {
         if a.flags.contains(Flags::RST) {
             return Err(Kind::Reset);
         }
-        let Some((ts_val, ts_echo)) = a.ts else {
+        let ts = match self.untimed {
+            None => a.ts,
+            Some(_) => self.stands_for_timestamps(a),
+        };
+        let Some((ts_val, ts_echo)) = ts else {
             return Err(Kind::BadOther);
         };
         // How many bytes of ours the server has, its own SYN apart.
@@ -460,6 +485,24 @@ impl Far {
         self.due.push_back(due(what, a.ack, next, ts_echo));
         self.end();
         Ok(())
+    }
+
+    /// Returns the timestamps that a segment without any would carry, if its connection is known. A SYN makes it known.
+    #[inline(never)]
+    fn stands_for_timestamps(&mut self, a: &Answer<'_>) -> Option<(u32, u32)> {
+        let table = self.untimed.as_mut()?;
+        let at = a.conn as usize;
+        if a.ts.is_some() {
+            return None;
+        }
+        if !a.flags.contains(Flags::SYN) {
+            return table.get(at).map(|mine| (0, *mine));
+        }
+        if at >= table.len() {
+            table.resize((at + 1).next_power_of_two(), 0);
+        }
+        table[at] = ts_of(a.seq.wrapping_add(1));
+        Some((0, TS_SYN))
     }
 
     fn response_len(&self) -> u32 {

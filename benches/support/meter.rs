@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 pub struct Meter<'a> {
     plan: &'a Plan,
     threads: f64,
+    used: fn() -> Duration,
     counts: Counts,
     cpu: Duration,
     wall: Instant,
@@ -20,23 +21,31 @@ pub struct Reading {
     /// Nanoseconds of processor time used by the server.
     pub server_ns: f64,
     pub wall_ns: f64,
+    /// Part of the time in which the threads ran: 1 where nothing else did.
+    pub share: f64,
 }
 
 impl<'a> Meter<'a> {
     /// With this many threads polling: shards and I/O cores.
     pub fn start(plan: &'a Plan, threads: usize) -> Self {
+        Self::start_by(plan, threads, process_cpu)
+    }
+
+    /// Like [`start`](Self::start), with `used` telling the processor time of those threads: where others are in the process.
+    pub fn start_by(plan: &'a Plan, threads: usize, used: fn() -> Duration) -> Self {
         Self {
             plan,
             threads: threads as f64,
+            used,
             counts: plan.counts(),
-            cpu: process_cpu(),
+            cpu: used(),
             wall: Instant::now(),
         }
     }
 
     pub fn read(&self) -> Reading {
         let wall_ns = self.wall.elapsed().as_nanos() as f64;
-        let cpu_ns = process_cpu().saturating_sub(self.cpu).as_nanos() as f64;
+        let cpu_ns = (self.used)().saturating_sub(self.cpu).as_nanos() as f64;
         let counts = self.plan.counts().since(&self.counts);
         let inside_ns = counts.get(Kind::InsideNs) as f64;
         // The far ends are timed by the wall clock. A polling thread never sleeps by itself, so what the threads got
@@ -47,6 +56,7 @@ impl<'a> Meter<'a> {
             counts,
             server_ns,
             wall_ns,
+            share,
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::pace::Sample;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// What the far ends do until told otherwise.
@@ -45,6 +45,8 @@ pub struct Plan {
     pub origin: Instant,
     /// Bits of the rate at which short connections come; nothing: as soon as others have ended.
     rate: AtomicU64,
+    /// Everything that the window allows is begun at once.
+    interleaved: AtomicBool,
     samples: Mutex<Vec<Sample>>,
     /// Far ends that have handed in what they measured of a paced phase.
     handed_in: AtomicU32,
@@ -153,6 +155,7 @@ impl Plan {
             ends: (0..ends).map(|_| EndCounts::default()).collect(),
             origin: Instant::now(),
             rate: AtomicU64::new(0),
+            interleaved: AtomicBool::new(false),
             samples: Mutex::new(Vec::new()),
             handed_in: AtomicU32::new(0),
             response_len: AtomicU32::new(0),
@@ -176,6 +179,16 @@ impl Plan {
 
     pub fn rate(&self) -> f64 {
         f64::from_bits(self.rate.load(Ordering::Relaxed))
+    }
+
+    /// From the next phase on, the window is always full: each connection waits for the packets of all others before its
+    /// next one. Otherwise a far end begins only as much as it has room to send, and fewer are in progress.
+    pub fn set_interleaved(&self) {
+        self.interleaved.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_interleaved(&self) -> bool {
+        self.interleaved.load(Ordering::Relaxed)
     }
 
     /// The handshakes of a paced phase at one far end, when it is over.
