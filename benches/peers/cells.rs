@@ -5,6 +5,7 @@ use crate::lwip::{LwipEcho, LwipStreams};
 use crate::rounds::{Metric, Rounds, skipped};
 use crate::side::{Figure, OnKernel, OnThread, Runtime, Side, retried};
 use crate::smol::{SmolEcho, SmolStreams};
+use crate::support::clock::Clock;
 use crate::support::engine::Engine;
 use crate::support::far::App;
 use crate::support::far::packet::Ends;
@@ -75,8 +76,9 @@ impl Work {
     }
 
     fn engine(self) -> Box<dyn Side> {
-        let engine = Engine::start_at(self.ends(), self.phase.held);
-        let side = OnThread::open("janus engine", engine, self.phase, OPEN_MAX);
+        let (mut engine, plan) = Engine::start_at(self.ends(), self.phase.held);
+        engine.clock = Clock::patient();
+        let side = OnThread::open("janus engine", (engine, plan), self.phase, OPEN_MAX);
         side.unwrap_or_else(|why| panic!("{why}"))
     }
 

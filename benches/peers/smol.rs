@@ -13,6 +13,7 @@
 //!   itself looks at all sockets for each packet and each pass.
 
 use crate::behind::{BURST, Echo, buffers};
+use crate::support::clock::Clock;
 use crate::support::far::packet::{Ends, connection};
 use crate::support::stream::{Application, Dir, Server};
 use janus_mem::{Frame, Pool};
@@ -123,7 +124,7 @@ struct Smol {
     sockets: SocketSet<'static>,
     wire: Wire,
     port: u16,
-    start: std::time::Instant,
+    clock: Clock,
 }
 
 impl Smol {
@@ -164,12 +165,12 @@ impl Smol {
             sockets: set,
             wire,
             port: ends.server.port(),
-            start: std::time::Instant::now(),
+            clock: Clock::patient(),
         }
     }
 
-    fn now(&self) -> Instant {
-        let now = Instant::from_micros(self.start.elapsed().as_micros() as i64);
+    fn now(&mut self) -> Instant {
+        let now = Instant::from_micros(self.clock.turn().as_nanos() as i64 / 1_000);
         NOW_MS.store(now.total_millis() as u32 + 1, Ordering::Relaxed);
         now
     }
