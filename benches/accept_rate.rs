@@ -1,157 +1,178 @@
-//! How many short connections a second one core serves: SYN, request, response, FIN, with none to many idle
-//! connections held open meanwhile. `placement=engine` is the TCP engine alone, without runtime and tasks; `split` has
-//! an I/O core beside the shard, and the time of both counts. In the rows with `first=server` the server answers and ends
-//! in one segment, and keeps a TIME-WAIT record of each connection; in the others the client ends first. With
-//! arguments only the placements are measured that they name; `engine`, on one thread, can be run under a profiler that
-//! counts instructions.
+//! How many short connections a second one core serves: SYN, request, response, FIN. `placement=engine` is the TCP engine
+//! alone, without runtime and tasks; `combined` has a task for each connection (`app=http`: one of `janus-http`); `split`
+//! has an I/O core beside the shard, and the time of both counts, also that in which they find nothing to do (`placement` leaves it out). `window` connections are in progress at a time, their
+//! packets interleaved, and `held` others are open and idle. In the rows with `first=server` the server answers and ends
+//! in one segment, and keeps a TIME-WAIT record of each connection; in the others the client ends first.
+//!
+//! All sides work in turns. `relation` is what a connection takes on one side over what it takes on the other, round by
+//! round. `open_ns_per_conn` is what a connection takes, with one request, of those that are opened and held: of each
+//! 100,000, while the tables grow; the worst is `max`. With arguments only the placements are measured that they name;
+//! `engine`, on one thread, can be run under a profiler that counts instructions.
 
 mod support;
 
 use std::time::Duration;
 use support::Scale;
-use support::engine::Engine;
-use support::far::App;
-use support::far::plan::{Counts, Kind, Mode, Phase};
+use support::far::plan::{Kind, Mode};
 use support::meter::Series;
-use support::report::Report;
-use support::served::{Layout, Server, begin_once};
+use support::report::{Report, Value};
+use support::side::{Cell, Rounds, Serving, Side, relation};
 
 /// Short connections in progress at a time.
+const WINDOWS: [u32; 4] = [16, 64, 256, 4_096];
+/// Short connections in progress where others are held.
 const WINDOW: u32 = 256;
-/// Before the first measurement.
-const WARM: Duration = Duration::from_millis(300);
+/// Most that a runtime is given: of more SYNs at once it sheds some, which the far end never sends again. The ring of 1,024
+/// frames between an I/O core and a shard has room for as many, each with up to three on the way to the server.
+const RUNTIME_WINDOW_MAX: u32 = 256;
+/// Opened connections of which the time is taken together.
+const OPENED: u32 = 100_000;
 
 fn main() {
     let scale = Scale::get();
-    let held_counts: &[u32] =
-        scale.pick(&[100], &[0, 100_000], &[0, 100_000, 1_000_000, 10_000_000]);
-    let (runs, run_ms) = scale.pick((1, 50), (5, 600), (7, 2000));
-    let run_time = Duration::from_millis(run_ms);
+    let held_counts: &[u32] = scale.pick(
+        &[100],
+        &[100_000, 1_000_000],
+        &[100_000, 1_000_000, 10_000_000],
+    );
+    let (runs, run_ms) = scale.pick((1, 20), (5, 50), (7, 2_000));
+    let rounds = Rounds {
+        runs,
+        time: Duration::from_millis(run_ms),
+    };
     let mut report = Report::new("accept_rate");
-    let named: Vec<String> = std::env::args().skip(1).collect();
-    let named = |placement: &str| named.iter().any(|arg| arg == placement);
-    let all = !["combined", "split", "engine"].into_iter().any(named);
-    let wanted = |placement: &str| all || named(placement);
+    let mut bare: Vec<Side> = Vec::new();
+    for serving in Serving::wanted() {
+        for six in [false, true] {
+            bare.push(Side::start(cell(serving, six, 0)));
+        }
+    }
+    for window in WINDOWS {
+        interleaved(&mut report, &mut bare, window, rounds);
+    }
     for &held in held_counts {
-        for layout in [Layout::COMBINED, Layout::SPLIT] {
-            if wanted(layout.name()) {
-                let server = Server::start(layout, App::Echo, held);
-                let case = Case {
-                    placement: layout.name(),
-                    held,
-                    first: First::Client,
-                };
-                served(&mut report, server, case, runs, run_time);
-            }
-        }
-        if wanted("engine") {
-            engine(&mut report, held, First::Client, runs, run_time);
+        for pair in bare.chunks_mut(2) {
+            holding(&mut report, pair, held, rounds);
         }
     }
-    if wanted(Layout::COMBINED.name()) {
-        let server = Server::start_with(
-            Layout::COMBINED,
-            App::Echo,
-            0,
-            |builder| builder,
-            begin_once,
-        );
-        let case = Case {
-            placement: Layout::COMBINED.name(),
-            held: 0,
-            first: First::Server,
-        };
-        served(&mut report, server, case, runs, run_time);
-    }
-    if wanted("engine") {
-        engine(&mut report, 0, First::Server, runs, run_time);
-    }
+    bare.into_iter().for_each(Side::stop);
+    server_first(&mut report, rounds);
     report.finish();
 }
 
-/// What is measured.
-#[derive(Clone, Copy)]
-struct Case {
-    placement: &'static str,
-    held: u32,
-    first: First,
-}
-
-/// Who ends a connection.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum First {
-    Client,
-    Server,
-}
-
-fn served(report: &mut Report, server: Server, case: Case, runs: usize, run_time: Duration) {
-    let held = case.held;
-    server.open(held);
-    server.plan.set(Phase {
-        mode: Mode::Short,
-        window: WINDOW,
+fn cell(serving: Serving, six: bool, held: u32) -> Cell {
+    Cell {
+        serving,
+        six,
         held,
-    });
-    std::thread::sleep(WARM);
-    let series = Series::take(&server.plan, server.layout.threads(), runs, || {
-        std::thread::sleep(run_time)
-    });
-    let unfinished = server.quiesce(held);
-    if !rows(report, case, &series, &server.plan.counts(), unfinished) {
-        eprintln!("{:?}", server.reports());
+        ends_first: false,
+        timestamps: true,
     }
-    server.stop();
 }
 
-fn engine(report: &mut Report, held: u32, first: First, runs: usize, run_time: Duration) {
-    let (mut engine, plan) = Engine::start(held);
-    engine.ends_first = first == First::Server;
-    engine.open(&plan, held);
-    plan.set(Phase {
-        mode: Mode::Short,
-        window: WINDOW,
-        held,
-    });
-    engine.run(WARM, |_| false);
-    let series = Series::take(&plan, 1, runs, || {
-        engine.run(run_time, |_| false);
-    });
-    let unfinished = engine.quiesce(&plan, held);
-    let case = Case {
-        placement: "engine",
-        held,
-        first,
+/// Measures all servers with so many connections in progress, none held.
+fn interleaved(report: &mut Report, bare: &mut [Side], window: u32, rounds: Rounds) {
+    let fits =
+        |side: &&mut Side| side.cell.serving == Serving::Engine || window <= RUNTIME_WINDOW_MAX;
+    let mut sides: Vec<&mut Side> = bare.iter_mut().filter(fits).collect();
+    let all = rounds.take(&mut sides, Mode::Short, window);
+    for (side, series) in sides.iter().zip(&all) {
+        rows(report, side, window, series);
+    }
+    let of = |serving, six| {
+        let wanted = cell(serving, six, 0);
+        let at = sides.iter().position(|side| side.cell == wanted);
+        at.map(|at| &all[at])
     };
-    if !rows(report, case, &series, &plan.counts(), unfinished) {
-        eprintln!("{:?}", engine.stack.counters());
+    let mut relate = |name: &str, above: Cell, below: Cell| {
+        let of = |cell: Cell| of(cell.serving, cell.six);
+        if let (Some(a), Some(b)) = (of(above), of(below)) {
+            let params = [&above.params()[..], &about(0, window)].concat();
+            relation(report, name, [a, b], &params);
+        }
+    };
+    for six in [false, true] {
+        let [engine, task, http, _] = Serving::ALL.map(|serving| cell(serving, six, 0));
+        relate("task_over_engine", task, engine);
+        relate("http_over_engine", http, engine);
+    }
+    for serving in Serving::ALL {
+        relate(
+            "six_over_four",
+            cell(serving, true, 0),
+            cell(serving, false, 0),
+        );
     }
 }
 
-/// Reports one case; false when answers were wrong.
-fn rows(
-    report: &mut Report,
-    case: Case,
-    series: &Series,
-    counts: &Counts,
-    unfinished: u64,
-) -> bool {
-    let Case {
-        placement, held, ..
-    } = case;
-    let mut params = vec![("held", held.into()), ("placement", placement.into())];
-    if case.first == First::Server {
-        params.push(("first", "server".into()));
+/// Measures a server over IPv4 and one over IPv6 beside others that hold so many connections.
+fn holding(report: &mut Report, bare: &mut [Side], held: u32, rounds: Rounds) {
+    let mut full: Vec<Side> = Vec::new();
+    for side in bare.iter() {
+        let mut side = Side::start(Cell { held, ..side.cell });
+        let opened = side.open(OPENED);
+        let params = [&side.cell.params()[..], &[("held", held.into())]].concat();
+        report.median("open_ns_per_conn", &opened, "ns", &params);
+        full.push(side);
     }
-    report.median("conn_per_s", &series.rates, "1/s", &params);
-    report.median("server_ns_per_conn", &series.costs, "ns", &params);
-    let bad = counts.bad() + unfinished;
-    report.row("bad_answers", bad as f64, "count", &params);
+    let mut sides: Vec<&mut Side> = bare.iter_mut().chain(&mut full).collect();
+    let all = rounds.take(&mut sides, Mode::Short, WINDOW);
+    for (side, series) in sides
+        .iter()
+        .zip(&all)
+        .filter(|(side, _)| side.cell.held > 0)
+    {
+        rows(report, side, WINDOW, series);
+    }
+    let mut relate = |name: &str, [above, below]: [usize; 2]| {
+        let params = [&sides[above].cell.params()[..], &about(held, WINDOW)].concat();
+        relation(report, name, [&all[above], &all[below]], &params);
+    };
+    relate("held_over_none", [2, 0]);
+    relate("held_over_none", [3, 1]);
+    relate("six_over_four", [3, 2]);
+    full.into_iter().for_each(Side::stop);
+}
+
+/// Measures servers that end connections themselves.
+fn server_first(report: &mut Report, rounds: Rounds) {
+    let wanted = Serving::wanted();
+    let mut sides = Vec::new();
+    for serving in [Serving::Engine, Serving::Task] {
+        if wanted.contains(&serving) {
+            sides.push(Side::start(Cell {
+                ends_first: true,
+                ..cell(serving, false, 0)
+            }));
+        }
+    }
+    let mut turns: Vec<&mut Side> = sides.iter_mut().collect();
+    let all = rounds.take(&mut turns, Mode::Short, WINDOW);
+    for (side, series) in turns.iter().zip(&all) {
+        rows(report, side, WINDOW, series);
+    }
+    sides.into_iter().for_each(Side::stop);
+}
+
+fn about(held: u32, window: u32) -> [(&'static str, Value); 2] {
+    [("held", held.into()), ("window", window.into())]
+}
+
+/// Reports one case.
+fn rows(report: &mut Report, side: &Side, window: u32, series: &Series) {
+    let params = [&side.cell.params()[..], &about(side.cell.held, window)].concat();
+    let Series {
+        rates,
+        costs,
+        disturbed,
+        ..
+    } = series;
+    report.medians("conn_per_s", rates, disturbed, "1/s", &params);
+    report.medians("server_ns_per_conn", costs, disturbed, "ns", &params);
+    // Of this server since it began.
+    report.row("bad_answers", side.bad() as f64, "count", &params);
     for (dir, frames) in [("rx", Kind::FramesIn), ("tx", Kind::FramesOut)] {
         let params = [&params[..], &[("dir", dir.into())]].concat();
         report.row("packets_per_conn", series.each(frames), "count", &params);
     }
-    if bad > 0 {
-        eprintln!("wrong answers ({placement}, {held} held): {counts:?}, unfinished {unfinished}");
-    }
-    bad == 0
 }

@@ -1,58 +1,169 @@
 //! How long a handshake takes at an offered rate: from the moment a SYN is due to the SYN-ACK, with the rest of a short
 //! connection (request, answer, close) going on as well. Connections come at random distances, whether or not others
-//! have ended, so that what waited while the server stood still is counted. The rates are shares of what the server can
-//! do in the same run. Intervals in which the machine ran something else (measured steal, or a thread that was kept
-//! waiting) are shown apart: there is one row for them and one for the others.
+//! have ended, so that what waited while the server stood still is counted.
+//!
+//! The rates are shares of what the server can do just before, with the same far end and more offered than it can take. A machine
+//! shared with others becomes slower and faster by a third within seconds, with no gap in any reading of the clock, so each
+//! load is offered in short rounds, and what the server can do is measured again after each. A round is *steady* when both
+//! agree; of the others, which were at another load than theirs, no row is made but their share (`unsteady_share`).
+//!
+//! What was due while the machine ran something else is set aside, by the rules of `support/witness.rs`: there are rows for
+//! what remains (`undisturbed`), for what was set aside (`disturbed`), and for both (`all`). `disturbed_share` is the part of
+//! the time that was set aside, `machine_gap…` what a loop finds that only reads the clock, between the rounds, and
+//! `own_gap…` what was found of gaps that are the server's: they are in the figures.
+//!
+//! Between the rounds the kernel's handshakes over loopback are timed at half of what they can do (`support/connects.rs`).
+//! `to_kernel` is a quantile of ours over the median of the kernel's in all of the run.
+//!
+//! `cargo bench --bench handshake_latency -- combined 50` runs that placement and load only; several may be named.
 
 mod support;
 
 use std::time::Duration;
 
 use support::Scale;
+use support::connects::Kernel;
 use support::far::App;
 use support::far::pace::Sample;
 use support::far::plan::{Kind, Mode, Phase};
-use support::report::{Report, quantile};
+use support::report::{Report, Value, quantile};
 use support::served::{Layout, Server};
-use support::steal::{Interval, Watch, is_disturbed};
+use support::witness::Record;
+use support::witness::bare::{Bare, GAPS_NS};
+use support::witness::control::{Control, Verdict};
 
 /// Connections in progress at a time, at most: what the rings hold.
 const WINDOW: u32 = 256;
 /// Percent of what the server can do.
 const LOADS: [u32; 5] = [10, 30, 50, 70, 90];
+/// Connections a second that no server can take.
+const TOO_MANY: f64 = 1e8;
+/// What the server can do may differ by this part before a steady round and after it.
+const STEADY: f64 = 0.1;
+/// Percent of what the kernel can do.
+const KERNEL_LOAD: f64 = 50.0;
 /// How long far ends may take to hand in what they measured.
 const HAND_IN: Duration = Duration::from_secs(30);
 const QUANTILES: [f64; 3] = [50.0, 99.0, 99.9];
 
+/// How long each thing is done.
+#[derive(Clone, Copy)]
+struct Times {
+    rounds: usize,
+    calibrate: Duration,
+    run: Duration,
+    kernel: Duration,
+    bare: Duration,
+}
+
+/// One load in one placement.
+struct Run {
+    layout: Layout,
+    load: u32,
+    rounds: Vec<Round>,
+}
+
+/// A load offered for a while.
+struct Round {
+    rate: f64,
+    /// What the server could do before it and after it.
+    before: f64,
+    after: f64,
+    samples: Vec<Sample>,
+    records: Vec<Record>,
+}
+
+/// What is known of the machine.
+#[derive(Default)]
+struct Machine {
+    bare: Bare,
+    /// The kernel's handshakes, round by round.
+    kernel: Vec<(Vec<Sample>, Record)>,
+    kernel_rates: Vec<f64>,
+}
+
+/// Of the words that the program was given, one that names this must be there, or none of its kind.
+fn is_wanted(name: &str, kind: &[String]) -> bool {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    words.iter().all(|word| !kind.contains(word)) || words.iter().any(|word| word == name)
+}
+
+/// By scale.
+fn times() -> Times {
+    let times = |rounds, [calibrate, run, kernel, bare]: [u64; 4]| Times {
+        rounds,
+        calibrate: Duration::from_millis(calibrate),
+        run: Duration::from_millis(run),
+        kernel: Duration::from_millis(kernel),
+        bare: Duration::from_millis(bare),
+    };
+    Scale::get().pick(
+        times(1, [20, 40, 10, 5]),
+        times(5, [100, 300, 60, 40]),
+        times(15, [200, 600, 200, 100]),
+    )
+}
+
 fn main() {
-    let scale = Scale::get();
-    let (calibrate_ms, run_ms) = scale.pick((30, 60), (500, 2_000), (2_000, 10_000));
     let mut report = Report::new("handshake_latency");
-    for layout in [Layout::COMBINED, Layout::SPLIT] {
-        let server = Server::start(layout, App::Echo, 0);
-        let capacity = capacity(&server, Duration::from_millis(calibrate_ms));
-        report.row(
-            "capacity_conn_per_s",
-            capacity,
-            "1/s",
-            &[("placement", layout.name().into())],
-        );
-        for load in LOADS {
-            let rate = capacity * f64::from(load) / 100.0;
-            let (samples, intervals) = offer(&server, rate, Duration::from_millis(run_ms));
-            rows(&mut report, layout, load, rate, &samples, &intervals);
+    let (mut machine, mut runs) = (Machine::default(), Vec::new());
+    let layouts = [Layout::COMBINED, Layout::SPLIT];
+    let names = layouts.map(|layout| layout.name().to_owned());
+    for layout in layouts {
+        if is_wanted(layout.name(), &names) {
+            serve(&mut report, &mut machine, &mut runs, layout);
         }
-        let unfinished = server.quiesce(0);
-        let bad = server.plan.counts().bad() + unfinished;
-        report.row(
-            "bad_answers",
-            bad as f64,
-            "count",
-            &[("placement", layout.name().into())],
-        );
-        server.stop();
+    }
+    let kernel_ns = machine.rows(&mut report);
+    let rounds = runs.iter().flat_map(|run| &run.rounds);
+    let records = rounds.flat_map(|round| &round.records);
+    let control = Control::of(records, machine.bare.records());
+    for run in runs {
+        run.rows(&mut report, &control, kernel_ns);
     }
     report.finish();
+}
+
+fn serve(report: &mut Report, machine: &mut Machine, runs: &mut Vec<Run>, layout: Layout) {
+    let placement = [("placement", Value::from(layout.name()))];
+    let times = times();
+    let server = Server::start(layout, App::Echo, 0);
+    if layout.threads() > layout.cores {
+        server.watch_shards();
+    }
+    let mut capacities = Vec::new();
+    let names = LOADS.map(|load| load.to_string());
+    for load in LOADS {
+        if !is_wanted(&load.to_string(), &names) {
+            continue;
+        }
+        let mut rounds = Vec::with_capacity(times.rounds);
+        for _ in 0..times.rounds {
+            machine.look(times);
+            let before = capacity(&server, times.calibrate);
+            let rate = before * f64::from(load) / 100.0;
+            let (samples, records) = offer(&server, rate, times.run);
+            let after = capacity(&server, times.calibrate);
+            capacities.extend([before, after]);
+            rounds.push(Round {
+                rate,
+                before,
+                after,
+                samples,
+                records,
+            });
+        }
+        runs.push(Run {
+            layout,
+            load,
+            rounds,
+        });
+    }
+    let unfinished = server.quiesce(0);
+    let bad = server.plan.counts().bad() + unfinished;
+    report.row("bad_answers", bad as f64, "count", &placement);
+    report.median("capacity_conn_per_s", &capacities, "1/s", &placement);
+    server.stop();
 }
 
 fn short() -> Phase {
@@ -63,67 +174,153 @@ fn short() -> Phase {
     }
 }
 
-/// Connections a second when each that ends makes room for another.
+/// Connections a second when more are offered than the server can take, by the same far end that offers less later.
 fn capacity(server: &Server, time: Duration) -> f64 {
-    server.plan.set_rate(0.0);
+    server.plan.set_rate(TOO_MANY, Duration::ZERO);
     server.plan.set(short());
     std::thread::sleep(time / 4);
     let (before, begin) = (server.plan.counts(), std::time::Instant::now());
     std::thread::sleep(time);
     let ended = server.plan.counts().since(&before).get(Kind::Ended);
     let rate = ended as f64 / begin.elapsed().as_secs_f64();
-    server.quiesce(0);
+    rest(server);
     rate
 }
 
-/// A phase at this rate: its handshakes, and what the machine did meanwhile.
-fn offer(server: &Server, rate: f64, time: Duration) -> (Vec<Sample>, Vec<Interval>) {
-    server.plan.set_rate(rate);
-    let watch = Watch::start(server.plan.origin);
-    server.plan.set(short());
-    std::thread::sleep(time);
-    let intervals = watch.stop();
-    server.plan.set_rate(0.0);
+/// Ends a paced phase; what was measured in it.
+fn rest(server: &Server) -> (Vec<Sample>, Vec<Record>) {
+    server.plan.set_rate(0.0, Duration::ZERO);
     server.quiesce(0);
-    (server.plan.take_samples(HAND_IN), intervals)
+    server.plan.take_samples(HAND_IN)
 }
 
-fn rows(
-    report: &mut Report,
-    layout: Layout,
-    load: u32,
-    rate: f64,
-    samples: &[Sample],
-    intervals: &[Interval],
-) {
-    let disturbed = intervals.iter().filter(|i| i.disturbed).count();
-    let share = disturbed as f64 / intervals.len().max(1) as f64;
-    let (bad, calm): (Vec<Sample>, Vec<Sample>) = samples
-        .iter()
-        .partition(|sample| is_disturbed(intervals, sample.due_ns));
-    for (name, samples) in [("calm", calm), ("disturbed", bad)] {
-        let mut took: Vec<u64> = samples.iter().map(|sample| sample.took_ns).collect();
+/// A phase at this rate: its handshakes, and how the clock went on meanwhile.
+fn offer(server: &Server, rate: f64, time: Duration) -> (Vec<Sample>, Vec<Record>) {
+    server.plan.set_rate(rate, time);
+    server.plan.set(short());
+    std::thread::sleep(time);
+    rest(server)
+}
+
+impl Machine {
+    /// Looks at the processors, and at the kernel, while the server rests.
+    fn look(&mut self, times: Times) {
+        self.bare.look(times.bare);
+        let kernel = Kernel::start();
+        let rate = kernel.capacity(times.kernel / 2) * KERNEL_LOAD / 100.0;
+        let seed = self.kernel.len() as u64;
+        self.kernel.push(kernel.offer(rate, times.kernel, seed));
+        self.kernel_rates.push(rate);
+    }
+
+    /// The kernel's rows, and its median in nanoseconds.
+    fn rows(&self, report: &mut Report) -> f64 {
+        self.bare.rows(report);
+        let kernels = self.kernel.iter().map(|(_, record)| record);
+        let control = Control::of(kernels, self.bare.records());
+        report.median("kernel_rate", &self.kernel_rates, "1/s", &[]);
+        let (mut took, mut calm, mut all) = (Vec::new(), 0.0, 0.0);
+        for (samples, record) in &self.kernel {
+            let verdict = control.judge(std::slice::from_ref(record), KERNEL_LOAD / 100.0, 7);
+            calm += verdict.calm_seconds();
+            all += verdict.seconds();
+            let undisturbed = samples.iter().filter(|s| !verdict.is_disturbed(s.due_ns));
+            took.extend(undisturbed.map(|sample| sample.took_ns));
+        }
         took.sort_unstable();
         for q in QUANTILES {
-            report.row(
-                "handshake_us",
-                quantile(&took, q) / 1e3,
-                "us",
-                &[
-                    ("q", q.into()),
-                    ("rate", rate.round().into()),
-                    ("load", load.into()),
-                    ("placement", layout.name().into()),
-                    ("intervals", name.into()),
-                    ("samples", took.len().into()),
-                ],
-            );
+            let of = [
+                ("q", q.into()),
+                ("load", KERNEL_LOAD.into()),
+                ("intervals", "undisturbed".into()),
+                ("samples", took.len().into()),
+            ];
+            report.row("kernel_connect_us", quantile(&took, q) / 1e3, "us", &of);
         }
+        let of = [("load", KERNEL_LOAD.into()), ("placement", "kernel".into())];
+        report.row("disturbed_share", 1.0 - calm / all, "ratio", &of);
+        quantile(&took, 50.0)
     }
-    report.row(
-        "disturbed_share",
-        share,
-        "ratio",
-        &[("load", load.into()), ("placement", layout.name().into())],
-    );
+}
+
+impl Run {
+    fn rows(&self, report: &mut Report, control: &Control, kernel_ns: f64) {
+        let of = [
+            ("load", Value::from(self.load)),
+            ("placement", self.layout.name().into()),
+        ];
+        let steady: Vec<&Round> = self.rounds.iter().filter(|r| r.is_steady()).collect();
+        let unsteady = 1.0 - steady.len() as f64 / self.rounds.len() as f64;
+        report.row("unsteady_share", unsteady, "ratio", &of);
+        let verdicts: Vec<Verdict> = steady
+            .iter()
+            .map(|round| control.judge(&round.records, round.load(), 7))
+            .collect();
+        let (mut bad, mut calm) = (Vec::new(), Vec::new());
+        for (round, verdict) in steady.iter().zip(&verdicts) {
+            for sample in &round.samples {
+                if verdict.is_disturbed(sample.due_ns) {
+                    bad.push(sample.took_ns);
+                } else {
+                    calm.push(sample.took_ns);
+                }
+            }
+        }
+        let rates: Vec<f64> = steady.iter().map(|round| round.rate).collect();
+        report.median("offered_conn_per_s", &rates, "1/s", &of);
+        let all = [calm.as_slice(), &bad].concat();
+        let undisturbed = self.quantiles(report, "undisturbed", calm);
+        self.quantiles(report, "disturbed", bad);
+        self.quantiles(report, "all", all);
+        for (q, took_ns) in QUANTILES.into_iter().zip(undisturbed) {
+            let of = [of[0].clone(), of[1].clone(), ("q", q.into())];
+            report.row("to_kernel", took_ns / kernel_ns, "ratio", &of);
+        }
+        own_rows(report, &verdicts, &of);
+    }
+
+    fn quantiles(&self, report: &mut Report, intervals: &str, mut took: Vec<u64>) -> [f64; 3] {
+        took.sort_unstable();
+        QUANTILES.map(|q| {
+            let of = [
+                ("q", q.into()),
+                ("load", self.load.into()),
+                ("placement", self.layout.name().into()),
+                ("intervals", intervals.into()),
+                ("samples", took.len().into()),
+            ];
+            let took_ns = quantile(&took, q);
+            report.row("handshake_us", took_ns / 1e3, "us", &of);
+            took_ns
+        })
+    }
+}
+
+impl Round {
+    /// What was offered, of the least that the server could do around it.
+    fn load(&self) -> f64 {
+        self.rate / self.before.min(self.after)
+    }
+
+    fn is_steady(&self) -> bool {
+        (self.after / self.before - 1.0).abs() <= STEADY
+    }
+}
+
+fn own_rows(report: &mut Report, verdicts: &[Verdict], of: &[(&str, Value); 2]) {
+    let seconds: f64 = verdicts.iter().map(Verdict::seconds).sum();
+    let calm: f64 = verdicts.iter().map(Verdict::calm_seconds).sum();
+    report.row("disturbed_share", 1.0 - calm / seconds, "ratio", of);
+    let own = || verdicts.iter().flat_map(Verdict::own_ns);
+    let longest = own().max().unwrap_or(0) as f64 / 1e3;
+    report.row("own_gap_us", longest, "us", of);
+    for least in GAPS_NS {
+        let rate = own().filter(|&ns| ns >= least).count() as f64 / calm;
+        let of = [
+            of[0].clone(),
+            of[1].clone(),
+            ("from_us", (least / 1_000).into()),
+        ];
+        report.row("own_gaps_per_s", rate, "1/s", &of);
+    }
 }

@@ -2,7 +2,8 @@
 //! that do everything each (PIKA's figure 11). Short connections, and requests over open ones, with an application that
 //! does nothing and one that computes for a while on each request. Both servers stand beside each other and work in
 //! turns. What two processors could do is told by what a connection keeps each thread busy: of two equal cores the sum,
-//! of two that do different things the one that is busier.
+//! of two that do different things the one that is busier. `relation` is the time of both threads of split for one thing
+//! over that of the cores of combined: what having two threads costs.
 
 mod support;
 
@@ -39,6 +40,11 @@ struct Busy {
 }
 
 impl Busy {
+    /// Time of all threads.
+    fn all_ns(self) -> f64 {
+        self.shards_ns + self.polling_ns
+    }
+
     /// What two processors do in a second.
     fn per_second(self, layout: Layout) -> f64 {
         let longest = if layout.cores == 2 {
@@ -118,6 +124,11 @@ fn compare(report: &mut Report, mode: Mode, work_ns: u64, rounds: usize, time: D
     let ratios: Vec<f64> = rates[0].iter().zip(&rates[1]).map(|(c, s)| c / s).collect();
     let params = [("of", metric.into()), ("work_ns", work_ns.into())];
     report.median("combined_over_split", &ratios, "ratio", &params);
+    let times = busy[1].iter().zip(&busy[0]);
+    let ratios: Vec<f64> = times.map(|(s, c)| s.all_ns() / c.all_ns()).collect();
+    let params = [&[("of", "split_over_combined".into())], &params[1..]].concat();
+    let params = [&params[..], &[("what", metric.into())]].concat();
+    report.median("relation", &ratios, "ratio", &params);
 }
 
 /// Computes for a while on each request, and sends it back.

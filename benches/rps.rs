@@ -1,148 +1,100 @@
-//! How many requests a second one core serves over open connections used in turn: with few of them everything is in
-//! cache, with millions each request meets cold memory. With more connections than requests at a time the client
-//! acknowledges each response by a segment of its own, as its next request is far away. `placement=engine` is the TCP
-//! engine alone; `split` has an I/O core beside the shard, and the time of both counts.
+//! How many requests a second one core serves over open connections, each of which is used once before any is used
+//! again, in an order that is not that in which they were opened: with few of them everything is in cache, with millions
+//! each request meets cold memory. With more connections than requests at a time the client acknowledges each response
+//! by a segment of its own, as its next request is far away. `placement=engine` is the TCP engine alone, without runtime
+//! and tasks; `combined` has a task for each connection (`app=http`: one of `janus-http`); `split` has an I/O core beside
+//! the shard, and the time of both counts, also that in which they find nothing to do (`placement` leaves it out).
+//!
+//! All sides work in turns. `relation` is what a request takes on one side over what it takes on the other, round by
+//! round. With arguments only the placements are measured that they name.
 
 mod support;
 
 use std::time::Duration;
 use support::Scale;
-use support::engine::Engine;
-use support::far::App;
-use support::far::plan::{Counts, Kind, Mode, Phase};
+use support::far::plan::{Kind, Mode};
 use support::meter::Series;
 use support::report::Report;
-use support::served::{BODY, Layout, Server};
+use support::side::{Cell, Rounds, Serving, Side, relation};
 
 /// Requests in progress at a time.
 const WINDOW: u32 = 256;
-/// Before the first measurement.
-const WARM: Duration = Duration::from_millis(300);
+/// Connections opened between two looks at the time.
+const OPENED: u32 = 1_000_000;
 
 fn main() {
     let scale = Scale::get();
-    let conn_counts: &[u32] =
-        scale.pick(&[64], &[64, 100_000], &[64, 10_000, 1_000_000, 10_000_000]);
-    let (runs, run_ms) = scale.pick((1, 50), (5, 600), (7, 2000));
-    let run_time = Duration::from_millis(run_ms);
+    let conn_counts: &[u32] = scale.pick(
+        &[64],
+        &[64, 1_000, 100_000],
+        &[64, 1_000, 100_000, 1_000_000, 10_000_000],
+    );
+    let (runs, run_ms) = scale.pick((1, 20), (5, 100), (7, 2_000));
+    let rounds = Rounds {
+        runs,
+        time: Duration::from_millis(run_ms),
+    };
     let mut report = Report::new("rps");
-    let engine_only = std::env::args().any(|arg| arg == "engine");
     for &conns in conn_counts {
-        if !engine_only {
-            all_served(&mut report, conns, runs, run_time);
-        }
-        engine(&mut report, conns, runs, run_time);
+        all_served(&mut report, conns, rounds);
     }
     report.finish();
 }
 
-/// Every layout of the whole runtime.
-fn all_served(report: &mut Report, conns: u32, runs: usize, run_time: Duration) {
-    served(report, Layout::COMBINED, App::Echo, conns, runs, run_time);
-    served(
-        report,
-        Layout::COMBINED,
-        App::http(BODY),
-        conns,
-        runs,
-        run_time,
-    );
-    served(report, Layout::SPLIT, App::Echo, conns, runs, run_time);
-}
-
-/// One case: what is reported with every figure.
-#[derive(Clone, Copy)]
-struct Case {
-    placement: &'static str,
-    app: &'static str,
-    conns: u32,
-}
-
-fn served(
-    report: &mut Report,
-    layout: Layout,
-    app: App,
-    conns: u32,
-    runs: usize,
-    run_time: Duration,
-) {
-    let case = Case {
-        placement: layout.name(),
-        app: app.name(),
-        conns,
-    };
-    let server = Server::start(layout, app, conns);
-    server.open(conns);
-    server.plan.set(Phase {
-        mode: Mode::Requests,
-        window: WINDOW,
+/// Measures every server with so many connections.
+fn all_served(report: &mut Report, conns: u32, rounds: Rounds) {
+    let cell = |serving, six| Cell {
+        serving,
+        six,
         held: conns,
-    });
-    std::thread::sleep(WARM);
-    let series = Series::take(&server.plan, layout.threads(), runs, || {
-        std::thread::sleep(run_time)
-    });
-    let unfinished = server.quiesce(conns);
-    if !rows(report, case, &series, &server.plan.counts(), unfinished) {
-        eprintln!("{:?}", server.reports());
-    }
-    server.stop();
-}
-
-fn engine(report: &mut Report, conns: u32, runs: usize, run_time: Duration) {
-    let case = Case {
-        placement: "engine",
-        app: "echo",
-        conns,
+        ends_first: false,
+        timestamps: true,
     };
-    let (mut engine, plan) = Engine::start(conns);
-    engine.open(&plan, conns);
-    plan.set(Phase {
-        mode: Mode::Requests,
-        window: WINDOW,
-        held: conns,
-    });
-    engine.run(WARM, |_| false);
-    let series = Series::take(&plan, 1, runs, || {
-        engine.run(run_time, |_| false);
-    });
-    let unfinished = engine.quiesce(&plan, conns);
-    if !rows(report, case, &series, &plan.counts(), unfinished) {
-        eprintln!("{:?}", engine.stack.counters());
+    let mut sides: Vec<Side> = Vec::new();
+    for serving in Serving::wanted() {
+        for six in [false, true] {
+            let mut side = Side::start(cell(serving, six));
+            side.open(OPENED);
+            sides.push(side);
+        }
     }
+    let mut turns: Vec<&mut Side> = sides.iter_mut().collect();
+    let all = rounds.take(&mut turns, Mode::Requests, WINDOW);
+    for (side, series) in turns.iter().zip(&all) {
+        rows(report, side, series);
+    }
+    let mut relate = |name: &str, above: Cell, below: Cell| {
+        let of = |cell: Cell| turns.iter().position(|side| side.cell == cell);
+        if let (Some(a), Some(b)) = (of(above), of(below)) {
+            let params = [&above.params()[..], &[("conns", conns.into())]].concat();
+            relation(report, name, [&all[a], &all[b]], &params);
+        }
+    };
+    for six in [false, true] {
+        let [engine, task, http, _] = Serving::ALL.map(|serving| cell(serving, six));
+        relate("task_over_engine", task, engine);
+        relate("http_over_engine", http, engine);
+    }
+    for serving in Serving::ALL {
+        relate("six_over_four", cell(serving, true), cell(serving, false));
+    }
+    sides.into_iter().for_each(Side::stop);
 }
 
-/// Reports one case; false when answers were wrong.
-fn rows(
-    report: &mut Report,
-    case: Case,
-    series: &Series,
-    counts: &Counts,
-    unfinished: u64,
-) -> bool {
-    let Case {
-        placement,
-        app,
-        conns,
-    } = case;
-    let params = [
-        ("conns", conns.into()),
-        ("placement", placement.into()),
-        ("app", app.into()),
-    ];
-    report.median("req_per_s", &series.rates, "1/s", &params);
-    report.median("server_ns_per_req", &series.costs, "ns", &params);
-    let bad = counts.bad() + unfinished;
-    report.row("bad_answers", bad as f64, "count", &params);
+/// Reports one case.
+fn rows(report: &mut Report, side: &Side, series: &Series) {
+    let params = [&side.cell.params()[..], &[("conns", side.cell.held.into())]].concat();
+    let Series {
+        rates,
+        costs,
+        disturbed,
+        ..
+    } = series;
+    report.medians("req_per_s", rates, disturbed, "1/s", &params);
+    report.medians("server_ns_per_req", costs, disturbed, "ns", &params);
+    report.row("bad_answers", side.bad() as f64, "count", &params);
     for (dir, kind) in [("rx", Kind::FramesIn), ("tx", Kind::FramesOut)] {
-        let mut params = params.to_vec();
-        params.push(("dir", dir.into()));
+        let params = [&params[..], &[("dir", dir.into())]].concat();
         report.row("packets_per_req", series.each(kind), "count", &params);
     }
-    if bad > 0 {
-        eprintln!(
-            "wrong answers ({placement}, {app}, {conns} connections): {counts:?}, unfinished {unfinished}"
-        );
-    }
-    bad == 0
 }

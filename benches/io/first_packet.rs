@@ -4,6 +4,8 @@
 //! that would take three hours; so many servers of each kind take turns, each idle for as long, while the machine as a whole
 //! is so for a fraction of a second only. Afterwards one of each kind is left, for a few trials in which the machine is idle
 //! for ten seconds too: where those differ, the thousand flatter. What else the machine did is said beside both.
+//! A trial is set aside (`disturbed_share`) when a thread that it woke was ready to run and did not for long, by the kernel's own account,
+//! or when the host took time; no line of a server's own runs then.
 //! The first answer (a SYN-ACK) is what is timed; every connection opened so also gets its request answered and checked.
 
 use std::io;
@@ -27,10 +29,18 @@ use crate::support::far::device::Device;
 use crate::support::far::packet::Ends;
 use crate::support::far::plan::{Kind, Mode, Phase, Plan};
 use crate::support::report::{Report, Value};
+use crate::support::witness::bare::Bare;
+use crate::support::witness::threads::{Threads, stolen_ticks};
 use crate::wake::quantile;
 
 /// Sleepers of each kind that take turns.
 const SLEEPERS: usize = 64;
+/// Threads of a server have begun after this.
+const BEGINNING: Duration = Duration::from_millis(5);
+/// A thread that was woken waits so long for its processor where nobody else has it.
+const WAIT_MAX_NS: u64 = 200_000;
+/// How long the clock alone is read on each processor.
+const BARE: Duration = Duration::from_millis(500);
 /// A trial that takes longer is a lost packet.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -269,30 +279,49 @@ impl Drop for Plain {
 /// Those of one kind, and what they took, in nanoseconds.
 struct Sleepers {
     name: &'static str,
-    all: Vec<Box<dyn Sleeper>>,
+    /// Each with its threads.
+    all: Vec<(Box<dyn Sleeper>, Threads)>,
     times: Vec<f64>,
+    disturbed: usize,
 }
 
 impl Sleepers {
     fn start(name: &'static str, placement: Option<Placement>, trials: usize) -> Self {
         let base = Instant::now();
-        let all = (0..SLEEPERS).map(|_| -> Box<dyn Sleeper> {
-            match placement {
+        let start = || -> Box<dyn Sleeper> {
+            let sleeper: Box<dyn Sleeper> = match placement {
                 Some(placement) => Box::new(Server::start(placement, trials as u32, base)),
                 None => Box::new(Plain::start(base)),
-            }
-        });
+            };
+            std::thread::sleep(BEGINNING);
+            sleeper
+        };
+        let all = (0..SLEEPERS).map(|_| Threads::started_by(start));
         Self {
             name,
             all: all.collect(),
             times: Vec::new(),
+            disturbed: 0,
         }
     }
 
     fn prod(&mut self, trial: usize) {
         let turn = trial % self.all.len();
-        let time = self.all[turn].prod();
-        self.times.push(time as f64);
+        let (sleeper, threads) = &mut self.all[turn];
+        // No thread of a sleeper wakes for being looked at.
+        let before = (threads.waited_ns(), stolen_ticks());
+        let time = sleeper.prod();
+        let (waited_ns, stolen) = (threads.waited_ns() - before.0, stolen_ticks() - before.1);
+        if waited_ns > WAIT_MAX_NS || stolen > 0 {
+            self.disturbed += 1;
+        } else {
+            self.times.push(time as f64);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.times.clear();
+        self.disturbed = 0;
     }
 
     /// Who slept for `idle` on a machine that was idle for `machine`.
@@ -309,7 +338,12 @@ impl Sleepers {
             let at = quantile(&self.times, q) / 1e3;
             report.row("first_packet_us", at, "us", &params);
         }
-        self.times.clear();
+        let aside = self.disturbed as f64 / (self.disturbed + self.times.len()) as f64;
+        let of = [
+            ("who", self.name.into()),
+            ("idle_s", idle.as_secs_f64().into()),
+        ];
+        report.row("disturbed_share", aside, "ratio", &of);
     }
 }
 
@@ -343,20 +377,36 @@ pub(crate) fn run(scale: Scale, report: &mut Report) {
     // The first of each resolves addresses.
     trials(&mut kinds, 0..SLEEPERS, gap);
     for kind in &mut kinds {
-        kind.times.clear();
+        kind.clear();
     }
     let stillness = Stillness::begin();
     trials(&mut kinds, SLEEPERS..SLEEPERS + count, gap);
     stillness.rows(report, "many take turns");
-    for kind in &mut kinds {
-        kind.rows(report, gap * SLEEPERS as u32, gap);
-        kind.all.truncate(1);
-    }
+    all_rows(&mut kinds, report, gap * SLEEPERS as u32, gap);
+    kinds.iter_mut().for_each(|kind| kind.all.truncate(1));
     std::thread::sleep(long);
     let stillness = Stillness::begin();
     trials(&mut kinds, 0..still, long);
     stillness.rows(report, "one of each");
-    for kind in &mut kinds {
-        kind.rows(report, long, long);
+    all_rows(&mut kinds, report, long, long);
+    let mut bare = Bare::default();
+    bare.look(scale.pick(BARE / 50, BARE, BARE));
+    bare.rows(report);
+}
+
+/// The rows of all kinds, and each one's median beside that of the thread that only waits.
+fn all_rows(kinds: &mut [Sleepers; 3], report: &mut Report, idle: Duration, machine: Duration) {
+    for kind in kinds.iter_mut() {
+        kind.rows(report, idle, machine);
     }
+    let [combined, split, plain] = &*kinds;
+    for kind in [combined, split] {
+        let ratio = quantile(&kind.times, 50.0) / quantile(&plain.times, 50.0);
+        let of = [
+            ("who", kind.name.into()),
+            ("idle_s", idle.as_secs_f64().into()),
+        ];
+        report.row("to_plain_poll", ratio, "ratio", &of);
+    }
+    kinds.iter_mut().for_each(Sleepers::clear);
 }

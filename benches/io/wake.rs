@@ -1,6 +1,7 @@
 //! Waking a sleeping core: nanoseconds to ring a bell nobody listens for, and to ring one somebody sleeps at; microseconds
 //! until the sleeper runs. Beside it what the kernel has for that: a futex, a blocking read of an eventfd, a thread
-//! unparked by the standard library. The ways alternate; the sleeper sleeps long enough to be really asleep.
+//! unparked by the standard library. The ways alternate; the sleeper sleeps long enough to be really asleep. A wake during
+//! which the waker, who only reads the clock then, was stopped itself is set aside (`disturbed_share`).
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -13,9 +14,13 @@ use rustix::thread::futex;
 use crate::pin::pin;
 use crate::support::Scale;
 use crate::support::report::{Report, Value};
+use crate::support::witness::GAP_MIN_NS;
+use crate::support::witness::bare::Bare;
 
 /// Before each wake: longer than it takes to fall asleep.
 const ASLEEP: Duration = Duration::from_micros(300);
+/// How long the clock alone is read on each processor in a round.
+const BARE: Duration = Duration::from_millis(20);
 
 /// One side sleeps, the other wakes it.
 trait Way: Sync {
@@ -109,6 +114,8 @@ struct Times {
     latency: Vec<f64>,
     /// That the waker was busy with it.
     call: Vec<f64>,
+    /// Wakes that were set aside.
+    disturbed: u32,
 }
 
 /// Wakes `wakes` times.
@@ -131,12 +138,20 @@ fn measure<W: Way>(way: &W, sleeper: &mut Parker, wakes: u32, times: &mut Times)
             let before = now();
             way.wake(n);
             let after = now();
+            let (mut last, mut gap) = (after, 0);
             let woken = loop {
+                let at = now();
+                gap = gap.max(at - last);
+                last = at;
                 match woken_at.load(Ordering::Acquire) {
                     0 => std::hint::spin_loop(),
                     at => break at,
                 }
             };
+            if gap >= GAP_MIN_NS {
+                times.disturbed += 1;
+                continue;
+            }
             times.latency.push(woken.saturating_sub(before) as f64);
             times.call.push((after - before) as f64);
         }
@@ -165,6 +180,9 @@ fn rows(report: &mut Report, who: &'static str, mut times: Times) {
     }
     let median = quantile(&times.call, 50.0);
     report.row("wake_call_ns", median, "ns", &[("way", who.into())]);
+    let all = times.latency.len() as f64 + f64::from(times.disturbed);
+    let aside = f64::from(times.disturbed) / all;
+    report.row("disturbed_share", aside, "ratio", &[("way", who.into())]);
 }
 
 /// Ringing while the owner is awake: what every batch to a busy core costs.
@@ -186,9 +204,11 @@ fn awake(report: &mut Report, runs: usize, rings: u32) {
 pub(crate) fn run(scale: Scale, report: &mut Report) {
     let (rounds, wakes) = scale.pick((1, 5), (10, 100), (20, 1000));
     awake(report, 9, scale.pick(1_000, 1_000_000, 10_000_000));
+    let mut bare = Bare::default();
     let mut sleeper = Parker::new().expect("an eventfd");
     let mut times: [Times; 4] = Default::default();
     for _ in 0..rounds {
+        bare.look(scale.pick(BARE / 10, BARE, BARE));
         let bell = Bell {
             rung: AtomicU32::new(0),
             unparker: sleeper.unparker(),
@@ -212,4 +232,5 @@ pub(crate) fn run(scale: Scale, report: &mut Report) {
     for (name, times) in names.into_iter().zip(times) {
         rows(report, name, times);
     }
+    bare.rows(report);
 }

@@ -7,16 +7,15 @@ use crate::side::{Figure, OnKernel, OnThread, Runtime, Side, retried};
 use crate::smol::{SmolEcho, SmolStreams};
 use crate::support::clock::Clock;
 use crate::support::engine::Engine;
-use crate::support::far::App;
 use crate::support::far::packet::Ends;
 use crate::support::far::plan::{Mode, Phase};
 use crate::support::kernel::Kernel;
+use crate::support::meter::{Span, Threads};
 use crate::support::report::{Report, Value};
-use crate::support::served::BODY;
+use crate::support::side::{Cell, Serving};
 use crate::support::stream::{Dir, Janus, Server, Streams};
-use crate::support::thread_time::thread_time;
 use crate::{FEW, OPEN_MAX, OPEN_PEER_MAX, loops};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Requests in progress at a time, over however many connections.
 const REQUESTS: u32 = 256;
@@ -83,7 +82,18 @@ impl Work {
     }
 
     fn runtime(self) -> Box<dyn Side> {
-        Runtime::open("janus runtime", self.ends(), App::Echo, self.phase)
+        self.served("janus runtime", Serving::Task)
+    }
+
+    fn served(self, name: &'static str, serving: Serving) -> Box<dyn Side> {
+        let cell = Cell {
+            serving,
+            six: false,
+            held: self.phase.held,
+            ends_first: false,
+            timestamps: self.timestamps,
+        };
+        Runtime::open(name, cell, self.phase)
     }
 
     fn smoltcp(self, name: &'static str) -> Result<Box<dyn Side>, String> {
@@ -145,12 +155,7 @@ pub fn http(report: &mut Report, rounds: Rounds) {
     let work = Work::short(64, true);
     let mut params = work.params();
     params[0].1 = "short, http".into();
-    let http = Runtime::open(
-        "janus runtime, http",
-        work.ends(),
-        App::http(BODY),
-        work.phase,
-    );
+    let http = work.served("janus runtime, http", Serving::Http);
     let reference = work.reference().smoltcp(REFERENCE).expect("no connections");
     rounds.compare(report, Metric::Ns, &params, vec![http, reference]);
 }
@@ -192,11 +197,11 @@ impl<S: Server> Side for Bulk<S> {
 
     fn measure(&mut self, warm: Duration, time: Duration) -> Figure {
         self.streams.run(self.dir, warm);
+        let this = Threads::this();
         let rate = retried(|| {
-            let (start, cpu) = (Instant::now(), thread_time());
+            let span = Span::start(Some(&this));
             let (bytes, server_ns) = self.streams.run(self.dir, time);
-            let share = (thread_time() - cpu).as_secs_f64() / start.elapsed().as_secs_f64();
-            (share, bytes * 8.0 / server_ns)
+            (span.read().disturbed, bytes * 8.0 / server_ns)
         });
         rate.into()
     }

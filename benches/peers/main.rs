@@ -22,7 +22,6 @@
 
 mod behind;
 mod cells;
-mod clocks;
 mod loops;
 #[cfg(lwip)]
 #[allow(unsafe_code, reason = "lwIP is C")]

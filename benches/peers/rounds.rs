@@ -77,6 +77,7 @@ impl Rounds {
                 report.median("janus_to_peer", &ratios, "ratio", &params);
             }
         }
+        sides.into_iter().for_each(|side| side.stop());
     }
 }
 

@@ -2,15 +2,11 @@
 //! every side, so the figures of a round are of about the same moment.
 
 use crate::behind::{BURST, Turns};
-use crate::clocks::thread_time_of;
-use crate::support::far::App;
-use crate::support::far::packet::Ends;
 use crate::support::far::plan::{Kind, Mode, Phase, Plan};
 use crate::support::kernel::{Kernel, Load};
-use crate::support::meter::{Meter, Reading};
-use crate::support::served::{Layout, OPEN_WINDOW, Server, begin};
-use crate::support::thread_time::thread_time;
-use janus::Builder;
+use crate::support::meter::{Meter, Reading, Threads};
+use crate::support::served::OPEN_WINDOW;
+use crate::support::side::{Cell, Side as Whole};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,17 +14,12 @@ use std::time::{Duration, Instant};
 const REST_MAX: Duration = Duration::from_secs(2);
 /// Longest time for a wave of short connections.
 const WAVE_MAX: Duration = Duration::from_secs(5);
-/// Connections that may wait to be accepted by a runtime at least.
-const BACKLOG: usize = 1_024;
 /// Turns between two looks at the clock.
 const TURNS: u32 = 16;
-/// Part of the time that a server has to get, and how often it is measured until it does.
-const SHARE_MIN: f64 = 0.93;
+/// How often a server is measured until the machine is its alone.
 const TRIES: usize = 4;
-/// A runtime's times are read in turn from what the kernel tells of its threads, so it is measured for longer.
+/// A runtime is told on another thread what to do, so it is measured for longer.
 const RUNTIME_TIMES: u32 = 3;
-/// The thread of a runtime with one core begins so.
-const SHARD: &str = "janus-shard";
 
 /// What one turn of a side gave.
 #[derive(Clone, Copy)]
@@ -55,6 +46,8 @@ pub trait Side {
     fn measure(&mut self, warm: Duration, time: Duration) -> Figure;
     /// Returns the number of wrong and missing answers up to now.
     fn bad(&self) -> u64;
+    /// Ends the server, where it does not end by itself.
+    fn stop(self: Box<Self>) {}
 }
 
 /// Whether a side is Janus's.
@@ -67,19 +60,18 @@ pub fn is_janus(name: &str) -> bool {
 fn undisturbed(mut measure: impl FnMut() -> Reading) -> f64 {
     retried(|| {
         let reading = measure();
-        let is_good = reading.ended() > 0.0;
-        (if is_good { reading.share } else { 0.0 }, reading.cost_ns())
+        (reading.disturbed, reading.cost_ns())
     })
 }
 
-/// Returns the figure of a measurement that also says which part of the time was its own, after as many tries as that takes.
-pub fn retried(mut measure: impl FnMut() -> (f64, f64)) -> f64 {
-    let (mut share, mut figure) = measure();
+/// Returns the figure of a measurement that also says whether it was disturbed, after as many tries as that takes.
+pub fn retried(mut measure: impl FnMut() -> (bool, f64)) -> f64 {
+    let (mut disturbed, mut figure) = measure();
     for _ in 1..TRIES {
-        if share >= SHARE_MIN {
+        if !disturbed {
             break;
         }
-        (share, figure) = measure();
+        (disturbed, figure) = measure();
     }
     figure
 }
@@ -176,10 +168,10 @@ impl<T: Turns> Side for OnThread<T> {
         self.plan.set(self.phase);
         self.run(warm, TURNS, |_| false);
         self.finish_wave(first);
-        let plan = Arc::clone(&self.plan);
+        let (plan, this) = (Arc::clone(&self.plan), Threads::this());
         let cost = undisturbed(|| {
             let first = self.ended();
-            let meter = Meter::start_by(&plan, 1, thread_time);
+            let meter = Meter::start_for(&plan, 1, &this);
             self.run(time, TURNS, |_| false);
             self.finish_wave(first);
             meter.read()
@@ -200,29 +192,15 @@ impl<T: Turns> Side for OnThread<T> {
 /// Janus's runtime with a task for each connection, on a thread of its own.
 pub struct Runtime {
     name: &'static str,
-    server: Server,
+    whole: Whole,
     phase: Phase,
-    unfinished: u64,
 }
 
 impl Runtime {
-    pub fn open(name: &'static str, ends: Ends, app: App, phase: Phase) -> Box<Self> {
-        let learns = matches!(app, App::Http { .. });
-        let room = phase.held.max(u32::from(learns));
-        let kind = app.clone();
-        let serve = move |stream| begin(&kind, stream);
-        // All of a window may wait to be accepted.
-        let waiting = 2 * phase.window as usize;
-        let configure = |builder: Builder| builder.backlog(waiting.max(BACKLOG));
-        let server = Server::start_between(ends, Layout::COMBINED, app, room, configure, serve);
-        server.open(room);
-        server.plan.set_interleaved();
-        Box::new(Self {
-            name,
-            server,
-            phase,
-            unfinished: 0,
-        })
+    pub fn open(name: &'static str, cell: Cell, phase: Phase) -> Box<Self> {
+        let mut whole = Whole::start(cell);
+        whole.open(phase.held);
+        Box::new(Self { name, whole, phase })
     }
 }
 
@@ -232,20 +210,16 @@ impl Side for Runtime {
     }
 
     fn measure(&mut self, warm: Duration, time: Duration) -> Figure {
-        let plan = &self.server.plan;
-        plan.set(self.phase);
-        std::thread::sleep(warm);
-        let cost = undisturbed(|| {
-            let meter = Meter::start_by(plan, 1, || thread_time_of(SHARD));
-            std::thread::sleep(time * RUNTIME_TIMES);
-            meter.read()
-        });
-        self.unfinished = self.server.quiesce(self.phase.held);
-        cost.into()
+        let Phase { mode, window, .. } = self.phase;
+        undisturbed(|| self.whole.run(mode, window, warm, time * RUNTIME_TIMES)).into()
     }
 
     fn bad(&self) -> u64 {
-        self.server.plan.counts().bad() + self.unfinished
+        self.whole.bad()
+    }
+
+    fn stop(self: Box<Self>) {
+        self.whole.stop();
     }
 }
 

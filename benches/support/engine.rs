@@ -16,6 +16,11 @@ use std::sync::Arc;
 const BURST: usize = 64;
 const LISTENER: Token = Token(u32::MAX - 1);
 
+/// Memory that a thread of its own grows ahead of need.
+fn ahead() -> Growth {
+    Growth::Ahead(Toucher::spawn().expect("a thread"))
+}
+
 /// A connection's place in tables of ours: those of IPv6 are numbered from a high number on.
 fn place(index: u32) -> usize {
     const SIX_FIRST: u32 = 1 << 29;
@@ -35,6 +40,8 @@ pub struct Engine {
     pub ends_first: bool,
     /// Applied to each frame the server sends: how a test makes wrong answers.
     pub tamper: Option<fn(&mut [u8])>,
+    /// Applied to each frame that comes to the server.
+    pub tamper_in: Option<fn(&mut [u8])>,
 }
 
 impl Engine {
@@ -43,22 +50,35 @@ impl Engine {
         Self::start_at(Ends::default(), held)
     }
 
-    /// Like [`start`](Self::start), between these ends.
+    /// Starts between these ends.
     pub fn start_at(ends: Ends, held: u32) -> (Self, Arc<Plan>) {
+        Self::start_growing(ends, held, &ahead())
+    }
+
+    /// Starts with memory that grows in this way.
+    pub fn start_growing(ends: Ends, held: u32, growth: &Growth) -> (Self, Arc<Plan>) {
         let plan = Arc::new(Plan::new(1, held));
         let far = Far::new(ends.clone(), App::Echo, Arc::clone(&plan), 0, held);
         let config = Config {
             max_connections: held + 65_536,
             ..Config::default()
         };
-        let engine = Self::new(far, config, &ends, 65_536).expect("memory for the benchmark");
-        (engine, plan)
+        let engine = Self::build(far, config, &ends, 65_536, growth);
+        (engine.expect("memory for the benchmark"), plan)
     }
 
     pub fn new(far: Far, config: Config, ends: &Ends, buffers: u32) -> Result<Self, MemError> {
-        let toucher = Toucher::spawn().expect("a thread");
-        let growth = Growth::Ahead(toucher);
-        let pool = Depot::new(buffers, &growth)?.pool();
+        Self::build(far, config, ends, buffers, &ahead())
+    }
+
+    fn build(
+        far: Far,
+        config: Config,
+        ends: &Ends,
+        buffers: u32,
+        growth: &Growth,
+    ) -> Result<Self, MemError> {
+        let pool = Depot::new(buffers, growth)?.pool();
         let interface = Interface {
             link: janus_wire::Link::Ethernet,
             mac: janus_wire::MacAddr([2, 0, 0, 0, 0, 1]),
@@ -72,7 +92,7 @@ impl Engine {
             rx_checksum: false,
             answers: true,
         };
-        let mut stack = Stack::new(config, interface, Secrets::from_seed(7), pool, &growth)?;
+        let mut stack = Stack::new(config, interface, Secrets::from_seed(7), pool, growth)?;
         let listener = stack
             .listen(ends.listen_at(), 4096)
             .expect("the port is free");
@@ -87,6 +107,7 @@ impl Engine {
             data: Box::new([0; 2048]),
             ends_first: false,
             tamper: None,
+            tamper_in: None,
         })
     }
 
@@ -129,6 +150,11 @@ impl Engine {
         let frames = &mut self.frames;
         self.far
             .give(self.stack.pool(), BURST, |frame| frames.push(frame));
+        if let Some(tamper) = self.tamper_in {
+            self.frames
+                .iter_mut()
+                .for_each(|frame| tamper(frame.data_mut()));
+        }
         self.counted_turn();
         if let Some(tamper) = self.tamper {
             self.frames

@@ -82,6 +82,8 @@ pub struct Far {
     interleaved: bool,
     due: VecDeque<Due>,
     parked: VecDeque<Parked>,
+    /// State of the generator that shuffles `parked`; never zero.
+    random: u64,
     /// Answers to the server's questions for addresses.
     told: VecDeque<Told>,
     /// Short connections come at a rate.
@@ -122,6 +124,7 @@ impl Far {
             interleaved: false,
             due: VecDeque::with_capacity(1 << 16),
             parked,
+            random: index as u64 + 1,
             told: VecDeque::with_capacity(TOLD_MAX),
             pace: None,
             counts: Counts::default(),
@@ -133,6 +136,7 @@ impl Far {
     #[inline(never)]
     pub fn give(&mut self, pool: &mut Pool, room: usize, mut out: impl FnMut(Frame)) {
         let start = Instant::now();
+        self.clock_in(start);
         self.follow_plan();
         self.begin(room);
         let mut given = 0;
@@ -156,7 +160,7 @@ impl Far {
             given += 1;
         }
         self.counts.add(Kind::FramesIn, given as u64);
-        self.clock_out(start);
+        self.clock_out(start, given as u64);
     }
 
     /// Whether the benchmark has switched the phase and this end has not followed yet.
@@ -177,29 +181,43 @@ impl Far {
     #[inline(never)]
     pub fn take<'a>(&mut self, frames: impl Iterator<Item = &'a [u8]>) {
         let start = Instant::now();
+        self.clock_in(start);
         let mut n = 0;
         for frame in frames {
             self.receive(frame);
             n += 1;
         }
         self.counts.add(Kind::FramesOut, n);
-        self.clock_out(start);
+        self.clock_out(start, n);
     }
 
     /// Takes back the frames that a server is done with which has no buffers of its own.
     #[inline(never)]
     pub fn take_back(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) {
         let start = Instant::now();
+        self.clock_in(start);
+        let n = frames.len() as u64;
         for frame in frames.drain(..) {
             pool.free(frame.buf);
         }
-        self.clock_out(start);
+        self.clock_out(start, n);
     }
 
-    fn clock_out(&mut self, start: Instant) {
-        self.counts
-            .add(Kind::InsideNs, start.elapsed().as_nanos() as u64);
+    fn clock_in(&mut self, start: Instant) {
+        if let Some(pace) = &mut self.pace {
+            pace.readings.enters(start);
+        }
+    }
+
+    /// Ends a call that began at `start` and was about so many frames.
+    fn clock_out(&mut self, start: Instant, frames: u64) {
+        let now = Instant::now();
+        let inside = now.saturating_duration_since(start);
+        self.counts.add(Kind::InsideNs, inside.as_nanos() as u64);
         self.plan.ends[self.index].publish(&self.counts);
+        if let Some(pace) = &mut self.pace {
+            pace.readings.leaves(start, now, frames);
+        }
     }
 
     fn follow_plan(&mut self) {
@@ -225,11 +243,14 @@ impl Far {
 
     fn follow_pace(&mut self) {
         if let Some(pace) = self.pace.take() {
-            self.plan.hand_in(pace.samples);
+            let (samples, record) = pace.finish();
+            self.plan.hand_in(samples, record);
         }
         let rate = self.plan.rate() / f64::from(self.queues);
         if rate > 0.0 && self.phase.mode == Mode::Short {
-            self.pace = Some(Pace::new(self.plan.origin, rate, self.index as u64 + 1));
+            let samples = self.plan.samples_expected() / self.queues as usize;
+            let seed = self.index as u64 + 1;
+            self.pace = Some(Pace::new(self.plan.origin, rate, samples, seed));
         }
     }
 
@@ -549,10 +570,24 @@ impl Far {
                 ack: next,
                 ts_echo: theirs,
             });
+            if self.phase.mode == Mode::Open {
+                self.shuffle_in();
+            }
             self.end();
         } else {
             self.due.push_back(due(What::Fin));
         }
+    }
+
+    /// Puts the newest idle connection at a random place: requests come in another order than the handshakes, whose
+    /// order is that of the server's memory.
+    fn shuffle_in(&mut self) {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let idle = self.parked.len();
+        let at = ((self.random >> 32) * idle as u64) >> 32;
+        self.parked.swap(at as usize, idle - 1);
     }
 }
 

@@ -2,16 +2,139 @@
 //! far ends. Time in which the machine ran something else is nobody's, so a busy machine disturbs the figures less.
 
 use super::far::plan::{Counts, Kind, Plan};
+use super::witness::threads::stolen_ticks;
+use nix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
+
+/// Share of the time that threads may be ready without running in a run that counts as undisturbed.
+const WAIT_MAX: f64 = 0.02;
+/// The kind of a clock that is a thread's processor time, in the kernel's encoding of clocks: `CPUCLOCK_PERTHREAD_MASK` and
+/// `CPUCLOCK_SCHED`.
+const OF_THREAD: i32 = 4 | 2;
+/// The threads of this process.
+const TASKS: &str = "/proc/self/task";
+
+/// Threads of this process, by their numbers.
+#[derive(Clone, Debug, Default)]
+pub struct Threads(Vec<i32>);
+
+impl Threads {
+    /// All threads there are.
+    pub fn all() -> Self {
+        Self::named("")
+    }
+
+    /// Threads whose names begin so.
+    fn named(name: &str) -> Self {
+        let Ok(tasks) = std::fs::read_dir(TASKS) else {
+            return Self::default();
+        };
+        let begins = |task: &std::fs::DirEntry| {
+            let comm = || std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+            name.is_empty() || comm().starts_with(name)
+        };
+        let tasks = tasks.flatten().filter(begins);
+        Self(
+            tasks
+                .filter_map(|task| task.file_name().to_str()?.parse().ok())
+                .collect(),
+        )
+    }
+
+    /// Thread that asks.
+    pub fn this() -> Self {
+        Self(vec![rustix::thread::gettid().as_raw_nonzero().get()])
+    }
+
+    /// Removes those that are among `others`.
+    pub fn without(mut self, others: &Self) -> Self {
+        self.0.retain(|thread| !others.0.contains(thread));
+        self
+    }
+
+    pub fn and(mut self, others: Self) -> Self {
+        self.0.extend(others.0);
+        self
+    }
+
+    /// Time that those of them have run that still do, to the nanosecond: what `/proc` tells of a thread that runs is as old as
+    /// the last tick.
+    fn ran(&self) -> Duration {
+        let clocks = self
+            .0
+            .iter()
+            .map(|thread| ClockId::from_raw(!thread << 3 | OF_THREAD));
+        clocks
+            .filter_map(|clock| clock_gettime(clock).ok())
+            .map(Duration::from)
+            .sum()
+    }
+
+    /// Time that they were ready and did not run. A thread that still waits has waited for nothing yet, as the kernel counts.
+    fn waited(&self) -> Duration {
+        let waited = |thread: &i32| {
+            let text = std::fs::read_to_string(format!("{TASKS}/{thread}/schedstat")).ok()?;
+            text.split(' ').nth(1)?.parse::<u64>().ok()
+        };
+        Duration::from_nanos(self.0.iter().filter_map(waited).sum())
+    }
+}
+
+/// A while of some threads.
+pub struct Span<'a> {
+    /// `None`: all there are, as they are one server's.
+    threads: Option<&'a Threads>,
+    ran: Duration,
+    waited: Duration,
+    stolen: u64,
+    wall: Instant,
+}
+
+/// What a while was.
+#[derive(Clone, Copy, Debug)]
+pub struct Spent {
+    pub wall_ns: f64,
+    /// Nanoseconds of processor time, of all threads together.
+    pub cpu_ns: f64,
+    /// True if the host took the processor away, or another program had it while the threads were ready.
+    pub disturbed: bool,
+}
+
+impl<'a> Span<'a> {
+    pub fn start(threads: Option<&'a Threads>) -> Self {
+        let all = or_all(threads);
+        Self {
+            threads,
+            waited: all.waited(),
+            stolen: stolen_ticks(),
+            ran: all.ran(),
+            wall: Instant::now(),
+        }
+    }
+
+    pub fn read(&self) -> Spent {
+        let wall_ns = self.wall.elapsed().as_nanos() as f64;
+        let all = or_all(self.threads);
+        let cpu_ns = all.ran().saturating_sub(self.ran).as_nanos() as f64;
+        let waited_ns = all.waited().saturating_sub(self.waited).as_nanos() as f64;
+        Spent {
+            wall_ns,
+            cpu_ns,
+            disturbed: stolen_ticks() > self.stolen || waited_ns > wall_ns * WAIT_MAX,
+        }
+    }
+}
+
+fn or_all(threads: Option<&Threads>) -> Threads {
+    threads.cloned().unwrap_or_else(Threads::all)
+}
 
 /// A running measurement.
 pub struct Meter<'a> {
     plan: &'a Plan,
-    threads: f64,
-    used: fn() -> Duration,
+    polling: f64,
     counts: Counts,
-    cpu: Duration,
-    wall: Instant,
+    span: Span<'a>,
 }
 
 /// What was measured.
@@ -21,42 +144,46 @@ pub struct Reading {
     /// Nanoseconds of processor time used by the server.
     pub server_ns: f64,
     pub wall_ns: f64,
-    /// Part of the time in which the threads ran: 1 where nothing else did.
-    pub share: f64,
+    /// True if the machine was not the server's alone, or nothing ended.
+    pub disturbed: bool,
 }
 
 impl<'a> Meter<'a> {
     /// With this many threads polling: shards and I/O cores.
-    pub fn start(plan: &'a Plan, threads: usize) -> Self {
-        Self::start_by(plan, threads, process_cpu)
+    pub fn start(plan: &'a Plan, polling: usize) -> Self {
+        Self::begin(plan, polling, None)
     }
 
-    /// Like [`start`](Self::start), with `used` telling the processor time of those threads: where others are in the process.
-    pub fn start_by(plan: &'a Plan, threads: usize, used: fn() -> Duration) -> Self {
+    /// Begins to measure one server of several in this process, which has these threads.
+    pub fn start_for(plan: &'a Plan, polling: usize, threads: &'a Threads) -> Self {
+        Self::begin(plan, polling, Some(threads))
+    }
+
+    fn begin(plan: &'a Plan, polling: usize, threads: Option<&'a Threads>) -> Self {
         Self {
             plan,
-            threads: threads as f64,
-            used,
+            polling: polling as f64,
             counts: plan.counts(),
-            cpu: used(),
-            wall: Instant::now(),
+            span: Span::start(threads),
         }
     }
 
     pub fn read(&self) -> Reading {
-        let wall_ns = self.wall.elapsed().as_nanos() as f64;
-        let cpu_ns = (self.used)().saturating_sub(self.cpu).as_nanos() as f64;
+        let Spent {
+            wall_ns,
+            cpu_ns,
+            disturbed,
+        } = self.span.read();
         let counts = self.plan.counts().since(&self.counts);
         let inside_ns = counts.get(Kind::InsideNs) as f64;
         // The far ends are timed by the wall clock. A polling thread never sleeps by itself, so what the threads got
         // of the wall's time is also what the far ends got of theirs.
-        let share = (cpu_ns / (wall_ns * self.threads)).min(1.0);
-        let server_ns = cpu_ns - inside_ns * share;
+        let share = (cpu_ns / (wall_ns * self.polling)).min(1.0);
         Reading {
             counts,
-            server_ns,
+            server_ns: cpu_ns - inside_ns * share,
             wall_ns,
-            share,
+            disturbed: disturbed || counts.get(Kind::Ended) == 0,
         }
     }
 }
@@ -78,29 +205,9 @@ impl Reading {
     }
 }
 
-/// Processor time of all threads, exact to a scheduler tick.
-pub fn process_cpu() -> Duration {
-    thread_cpu("")
-}
-
 /// Processor time of the threads whose names begin so.
 pub fn thread_cpu(name: &str) -> Duration {
-    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
-        return Duration::ZERO;
-    };
-    let is_meant = |path: &std::path::Path| {
-        let read = |file| std::fs::read_to_string(path.join(file)).unwrap_or_default();
-        name.is_empty() || read("comm").starts_with(name)
-    };
-    let meant = tasks.flatten().filter(|task| is_meant(&task.path()));
-    let each = meant.map(|task| {
-        let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
-        text.split(' ')
-            .next()
-            .and_then(|ns| ns.parse::<u64>().ok())
-            .unwrap_or(0)
-    });
-    Duration::from_nanos(each.sum())
+    Threads::named(name).ran()
 }
 
 /// Several measurements of the same thing.
@@ -110,6 +217,8 @@ pub struct Series {
     pub rates: Vec<f64>,
     /// Nanoseconds of server time for each.
     pub costs: Vec<f64>,
+    /// True for each run in which the machine was not the server's alone.
+    pub disturbed: Vec<bool>,
     /// What was counted in all of them together.
     pub counts: Counts,
 }
@@ -118,16 +227,19 @@ impl Series {
     /// Measures `runs` times; `run` lets the server work for a while.
     pub fn take(plan: &Plan, threads: usize, runs: usize, mut run: impl FnMut()) -> Self {
         let mut series = Self::default();
-        let first = plan.counts();
         for _ in 0..runs {
             let meter = Meter::start(plan, threads);
             run();
-            let reading = meter.read();
-            series.rates.push(reading.per_core_second());
-            series.costs.push(reading.cost_ns());
+            series.add(&meter.read());
         }
-        series.counts = plan.counts().since(&first);
         series
+    }
+
+    pub fn add(&mut self, reading: &Reading) {
+        self.rates.push(reading.per_core_second());
+        self.costs.push(reading.cost_ns());
+        self.disturbed.push(reading.disturbed);
+        self.counts.add_all(&reading.counts);
     }
 
     /// Frames, or whatever `kind` counts, for each of what was measured.

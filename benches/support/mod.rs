@@ -5,6 +5,7 @@
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
 pub mod clock;
+pub mod connects;
 pub mod engine;
 pub mod far;
 pub mod fleet;
@@ -15,9 +16,11 @@ pub mod meter;
 pub mod report;
 pub mod scale;
 pub mod served;
-pub mod steal;
+pub mod side;
+pub mod stages;
 pub mod stream;
 pub mod thread_time;
 pub mod valgrind;
+pub mod witness;
 
 pub use scale::Scale;

@@ -1,8 +1,10 @@
 //! Figures as data: rows are printed as a table and written to `target/bench-report/<bench>.json` in the form of
-//! `{"bench": …, "rows": [{"metric": …, "value": …, "unit": …, "params": {…}}]}`. Measuring is done elsewhere.
+//! `{"bench": …, "commit": …, "command": …, "rows": [{"metric": …, "value": …, "unit": …, "params": {…}}]}`. Measuring is
+//! done elsewhere.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// A parameter's value.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,6 +89,30 @@ impl Report {
         self.row(metric, median(&sorted), unit, &all);
     }
 
+    /// Adds the median of the runs in which the machine was the benchmark's alone, and in a row of its own that of the
+    /// others, if there are any.
+    pub fn medians(
+        &mut self,
+        metric: &str,
+        runs: &[f64],
+        disturbed: &[bool],
+        unit: &str,
+        params: &[(&str, Value)],
+    ) {
+        for (intervals, is_disturbed) in [("calm", false), ("disturbed", true)] {
+            let of_these = runs.iter().zip(disturbed);
+            // A run in which the server did nothing has no figure.
+            let of_these = of_these.filter(|(run, disturbed)| {
+                **disturbed == is_disturbed && run.is_finite() && **run > 0.0
+            });
+            let runs: Vec<f64> = of_these.map(|(run, _)| *run).collect();
+            if !runs.is_empty() {
+                let params = [params, &[("intervals", intervals.into())]].concat();
+                self.median(metric, &runs, unit, &params);
+            }
+        }
+    }
+
     /// Adds the rows of another report, made elsewhere.
     pub fn append(&mut self, mut other: Report) {
         self.rows.append(&mut other.rows);
@@ -128,7 +154,12 @@ impl Report {
     }
 
     fn json(&self) -> String {
-        let mut out = format!("{{\"bench\": {}, \"rows\": [\n", quoted(self.bench));
+        let mut out = format!(
+            "{{\"bench\": {}, \"commit\": {}, \"command\": {}, \"rows\": [\n",
+            quoted(self.bench),
+            quoted(&commit()),
+            quoted(&command(self.bench))
+        );
         for (n, row) in self.rows.iter().enumerate() {
             let params: Vec<String> = row
                 .params
@@ -166,6 +197,39 @@ pub fn quantile(sorted: &[u64], q: f64) -> f64 {
     sorted
         .get(at.saturating_sub(1))
         .map_or(f64::NAN, |value| *value as f64)
+}
+
+/// The commit that is measured, with `-dirty` behind it where files differ from it; "unknown" outside of a repository.
+fn commit() -> String {
+    let git = |arguments: &[&str]| {
+        let mut git = Command::new("git");
+        git.args(["-C", env!("CARGO_MANIFEST_DIR")]).args(arguments);
+        let output = git.output().ok().filter(|output| output.status.success())?;
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let Some(commit) = git(&["rev-parse", "HEAD"]) else {
+        return "unknown".to_owned();
+    };
+    let changed = git(&["status", "--porcelain"]).is_none_or(|files| !files.is_empty());
+    commit + if changed { "-dirty" } else { "" }
+}
+
+/// The command that measures this again.
+fn command(bench: &str) -> String {
+    let variables = std::env::vars().filter(|(name, _)| name.starts_with("JANUS_"));
+    let mut words: Vec<String> = variables.map(|(name, v)| format!("{name}={v}")).collect();
+    words.sort();
+    words.extend(["cargo bench --bench".to_owned(), bench.to_owned()]);
+    // Cargo passes `--bench` itself.
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| argument != "--bench")
+        .collect();
+    if !arguments.is_empty() {
+        words.push("--".to_owned());
+        words.extend(arguments);
+    }
+    words.join(" ")
 }
 
 fn report_dir() -> PathBuf {

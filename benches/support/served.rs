@@ -6,6 +6,7 @@ use super::far::device::Device;
 use super::far::packet::Ends;
 use super::far::plan::{Counts, Kind, Mode, Phase, Plan};
 use super::meter::Series;
+use super::witness::Readings;
 use janus::net::{TcpListener, TcpStream};
 use janus::{BackendChoice, Builder, CoreReport, Handle, Placement, Runtime};
 use std::net::SocketAddr;
@@ -19,8 +20,12 @@ pub const BODY: &[u8] = b"Hello from Janus!\n";
 /// Connections being opened at a time. Each can have three packets on the way to the server, and all of them must fit
 /// the ring between an I/O core and a shard: the far end has no retransmission.
 pub const OPEN_WINDOW: u32 = 256;
+/// Connections that may wait to be accepted: as many as are ever in progress.
+const BACKLOG: usize = 4_096;
 /// How often a core looks whether somebody wants its report.
 const REPORT_EVERY: Duration = Duration::from_millis(5);
+/// How often a watcher looks whether a paced phase has begun.
+const WATCH_EVERY: Duration = Duration::from_millis(1);
 
 /// How a server is laid out.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +88,7 @@ impl Server {
         Self::start_at(Ends::default(), layout, app, held)
     }
 
-    /// The same between these ends.
+    /// Starts between these ends.
     pub fn start_at(ends: Ends, layout: Layout, app: App, held: u32) -> Self {
         let kind = app.clone();
         let begin = move |stream| begin(&kind, stream);
@@ -132,6 +137,7 @@ impl Server {
             .gateway(ends.gateway())
             .max_connections(each)
             .packet_buffers(65_536)
+            .backlog(BACKLOG)
             .seed(7)
             .close_time(Duration::ZERO);
         let runtime = configure(builder)
@@ -155,6 +161,16 @@ impl Server {
         // Every core answers once its main has begun, and binds before it answers.
         server.reports();
         server
+    }
+
+    /// From now on, a task on every core reads the clock in each turn of a paced phase. It costs a turn a fraction of a
+    /// microsecond, and is needed only where no far end is called in a shard's turn.
+    pub fn watch_shards(&self) {
+        for core in 0..self.layout.cores {
+            let plan = Arc::clone(&self.plan);
+            plan.watchers.fetch_add(1, Ordering::Relaxed);
+            drop(self.handle.spawn_on(core, move || watch(core, plan)));
+        }
     }
 
     /// A report of every core.
@@ -198,15 +214,7 @@ impl Server {
             return;
         }
         let before = self.plan.counts().get(Kind::Ended);
-        // The first alone: the far end learns from it what a response looks like.
-        self.plan.set(Phase {
-            mode: Mode::Open,
-            window: 1,
-            held: 1,
-        });
-        self.wait(Duration::from_secs(5), |counts| {
-            counts.get(Kind::Ended) > before
-        });
+        self.open_first();
         self.plan.set(Phase {
             mode: Mode::Open,
             window: OPEN_WINDOW,
@@ -225,6 +233,19 @@ impl Server {
                 self.reports()
             );
         }
+    }
+
+    /// Opens the first connection alone: the far end learns from it what a response looks like.
+    pub fn open_first(&self) {
+        let before = self.plan.counts().get(Kind::Ended);
+        self.plan.set(Phase {
+            mode: Mode::Open,
+            window: 1,
+            held: 1,
+        });
+        self.wait(Duration::from_secs(5), |counts| {
+            counts.get(Kind::Ended) > before
+        });
     }
 
     /// Begins nothing more and waits for what is in progress; what never ended.
@@ -303,6 +324,35 @@ pub fn begin_once(stream: TcpStream) {
             let _ = stream.write_all(&piece).await;
         }
     }));
+}
+
+async fn watch(core: usize, plan: Arc<Plan>) {
+    let mut epoch = 0;
+    loop {
+        if plan.epoch() == epoch {
+            janus::time::sleep(WATCH_EVERY).await;
+            continue;
+        }
+        epoch = plan.epoch();
+        if plan.phase().mode == Mode::Short && plan.rate() > 0.0 {
+            read_clock(core, epoch, Arc::clone(&plan), Readings::new(plan.origin));
+        }
+    }
+}
+
+/// Reads the clock once, and again in the next turn of that core: what is sent by the inbox comes then, while a task that only
+/// yields would be polled many times in the same.
+fn read_clock(core: usize, epoch: u64, plan: Arc<Plan>, mut readings: Readings) {
+    let now = Instant::now();
+    readings.enters(now);
+    readings.leaves(now, now, 0);
+    if plan.epoch() == epoch {
+        drop(janus::spawn_on(core, move || async move {
+            read_clock(core, epoch, plan, readings);
+        }));
+    } else {
+        plan.hand_in(Vec::new(), readings.finish());
+    }
 }
 
 async fn answer_reports(desk: Arc<Desk>) {

@@ -4,6 +4,8 @@
 
 use std::time::Instant;
 
+use crate::support::witness::{Readings, Record};
+
 /// Handshakes whose beginning is remembered at a time; more are never under way.
 const UNDER_WAY: usize = 1 << 17;
 /// Samples kept of one phase.
@@ -24,21 +26,32 @@ pub struct Pace {
     next_ns: f64,
     random: u64,
     due: Vec<u64>,
-    pub samples: Vec<Sample>,
+    samples: Vec<Sample>,
+    /// The far end's readings of the clock.
+    pub readings: Readings,
 }
 
 impl Pace {
-    /// `rate` connections a second from now on.
-    pub fn new(origin: Instant, rate: f64, seed: u64) -> Self {
-        let now_ns = origin.elapsed().as_nanos() as f64;
-        Self {
+    /// `rate` connections a second from now on, about `samples` in all.
+    pub fn new(origin: Instant, rate: f64, samples: usize, seed: u64) -> Self {
+        // Touched now: what the kernel takes for a page would be in the figures.
+        let unused = Sample {
+            due_ns: 1,
+            took_ns: 1,
+        };
+        let mut samples = vec![unused; (samples + samples / 8).min(SAMPLES_MAX)];
+        samples.clear();
+        let mut pace = Self {
             origin,
             mean_ns: 1e9 / rate,
-            next_ns: now_ns,
+            next_ns: 0.0,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
-            due: vec![0; UNDER_WAY],
-            samples: Vec::with_capacity(1 << 16),
-        }
+            due: vec![1; UNDER_WAY],
+            samples,
+            readings: Readings::new(origin),
+        };
+        pace.next_ns = pace.now_ns() as f64;
+        pace
     }
 
     /// The moment at which the next one was due, if it has come.
@@ -64,9 +77,14 @@ impl Pace {
     pub fn answered(&mut self, conn: u32) {
         let due_ns = self.due[conn as usize % UNDER_WAY];
         let took_ns = self.now_ns().saturating_sub(due_ns);
-        if self.samples.len() < SAMPLES_MAX {
+        if self.samples.len() < self.samples.capacity() {
             self.samples.push(Sample { due_ns, took_ns });
         }
+    }
+
+    /// What was measured, when the phase is over.
+    pub fn finish(self) -> (Vec<Sample>, Record) {
+        (self.samples, self.readings.finish())
     }
 
     fn now_ns(&self) -> u64 {

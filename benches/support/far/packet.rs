@@ -5,13 +5,18 @@ use super::six;
 use janus_wire::{MacAddr, checksum, ethernet, proto, tcp};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
 
-/// Client ports in use on each client address.
-pub const PORTS: u32 = 61_440;
-const PORT_FIRST: u32 = 4_096;
-/// Client addresses are 198.51.100.1 upwards.
-const NET: u32 = u32::from_be_bytes([198, 51, 100, 0]);
-/// Most connections the far end can tell apart.
-pub const CONNECTIONS_MAX: u32 = 250 * PORTS;
+/// Bits of a client port that count; the first bit is set.
+const PORT_BITS: u32 = 15;
+const PORT_FIRST: u32 = 1 << PORT_BITS;
+/// First client address, of those for benchmarks (RFC 2544).
+const NET: u32 = u32::from_be_bytes([198, 18, 0, 0]);
+const ADDRESS_BITS: u32 = 13;
+const TUPLE_BITS: u32 = ADDRESS_BITS + PORT_BITS;
+/// Number of connections that the far end can tell apart: 268,435,456.
+pub const CONNECTIONS_MAX: u32 = 1 << TUPLE_BITS;
+/// Odd numbers that spread connections over the tuples, and those that undo it.
+const SPREAD: [u32; 2] = [0x9e37_79b1, 0x85eb_ca6b];
+const GATHER: [u32; 2] = [inverse(SPREAD[0]), inverse(SPREAD[1])];
 
 const ETH: usize = 14;
 const IP: usize = 20;
@@ -28,18 +33,40 @@ const TS_AT_SYN: usize = 28;
 /// Place of the timestamps in a header that has none.
 const NO_TS: usize = 0;
 
-/// The client address and port of a connection.
+/// Inverse of an odd number modulo 2^32, and so modulo every smaller power of two.
+const fn inverse(odd: u32) -> u32 {
+    // Right in its last three bits; each step doubles them.
+    let mut found = odd;
+    let mut bits = 3;
+    while bits < 32 {
+        found = found.wrapping_mul(2u32.wrapping_sub(odd.wrapping_mul(found)));
+        bits *= 2;
+    }
+    found
+}
+
+/// Permutes the numbers of the tuples. The inverse factors in the other order undo it, as the shift undoes itself.
+#[inline]
+fn permuted(number: u32, [first, second]: [u32; 2]) -> u32 {
+    let spread = number.wrapping_mul(first) % CONNECTIONS_MAX;
+    (spread ^ spread >> (TUPLE_BITS / 2)).wrapping_mul(second) % CONNECTIONS_MAX
+}
+
+/// The client address and port of a connection: those of the next connection are anywhere else.
 #[inline]
 pub fn endpoint(conn: u32) -> (u32, u16) {
-    (NET + 1 + conn / PORTS, (PORT_FIRST + conn % PORTS) as u16)
+    let place = permuted(conn, SPREAD);
+    let port = PORT_FIRST + place % PORT_FIRST;
+    (NET + (place >> PORT_BITS), port as u16)
 }
 
 /// The connection that a client address and port stand for.
 #[inline]
 pub fn connection(addr: u32, port: u16) -> Option<u32> {
-    let host = addr.checked_sub(NET + 1)?;
+    let host = addr.checked_sub(NET)?;
     let port = u32::from(port).checked_sub(PORT_FIRST)?;
-    (host < CONNECTIONS_MAX / PORTS).then_some(host * PORTS + port)
+    let known = host < 1 << ADDRESS_BITS;
+    known.then(|| permuted(host << PORT_BITS | port, [GATHER[1], GATHER[0]]))
 }
 
 /// The two ends.
@@ -276,6 +303,26 @@ impl Crafter {
         reply.emit(out);
         Some(ETH + request.reply(self.ends.far_mac).emit(&mut out[ETH..]))
     }
+}
+
+/// Puts a SACK block behind the options of an acknowledgement; returns its new length.
+pub fn with_sack(out: &mut [u8], len: usize, (left, right): (u32, u32)) -> usize {
+    const OPTION: [u8; 4] = [1, 1, 5, 10];
+    let more = OPTION.len() + 8;
+    let (ip, segment) = out[ETH..len + more].split_at_mut(IP);
+    let end = segment.len();
+    segment[end - more..end - 8].copy_from_slice(&OPTION);
+    segment[end - 8..end - 4].copy_from_slice(&left.to_be_bytes());
+    segment[end - 4..].copy_from_slice(&right.to_be_bytes());
+    segment[12] += (more as u8 / 4) << 4;
+    ip[2..4].copy_from_slice(&((IP + end) as u16).to_be_bytes());
+    ip[10..12].fill(0);
+    let sum = checksum::ipv4_header(ip);
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    let address = |at: usize| Ipv4Addr::new(ip[at], ip[at + 1], ip[at + 2], ip[at + 3]);
+    segment[16..18].fill(0);
+    tcp::fill_checksum_v4(segment, address(12), address(16));
+    len + more
 }
 
 /// A segment that came from the server.

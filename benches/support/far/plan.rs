@@ -2,6 +2,7 @@
 //! each, so that nothing here waits.
 
 use super::pace::Sample;
+use crate::support::witness::Record;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -45,11 +46,15 @@ pub struct Plan {
     pub origin: Instant,
     /// Bits of the rate at which short connections come; nothing: as soon as others have ended.
     rate: AtomicU64,
+    /// Samples of a paced phase, about.
+    expected: AtomicU64,
     /// Everything that the window allows is begun at once.
     interleaved: AtomicBool,
     samples: Mutex<Vec<Sample>>,
-    /// Far ends that have handed in what they measured of a paced phase.
-    handed_in: AtomicU32,
+    /// How the far ends, and who else watches, saw the clock go on in a paced phase.
+    records: Mutex<Vec<Record>>,
+    /// Watchers beside the far ends.
+    pub watchers: AtomicU32,
     /// Bytes of a response where that must be learned; 0 while unknown.
     pub response_len: AtomicU32,
     wake: Mutex<Vec<Box<dyn Fn() + Send>>>,
@@ -105,6 +110,10 @@ impl Counts {
         self.0[kind as usize] += n;
     }
 
+    pub fn add_all(&mut self, others: &Self) {
+        self.0.iter_mut().zip(&others.0).for_each(|(a, b)| *a += b);
+    }
+
     pub fn since(&self, earlier: &Self) -> Self {
         let mut out = *self;
         out.0
@@ -151,13 +160,15 @@ impl Plan {
             next_held: AtomicU32::new(0),
             next_short: AtomicU32::new(0),
             short_first: held_max,
-            short_span: left.min(4_000_000),
+            short_span: left,
             ends: (0..ends).map(|_| EndCounts::default()).collect(),
             origin: Instant::now(),
             rate: AtomicU64::new(0),
+            expected: AtomicU64::new(0),
             interleaved: AtomicBool::new(false),
             samples: Mutex::new(Vec::new()),
-            handed_in: AtomicU32::new(0),
+            records: Mutex::new(Vec::new()),
+            watchers: AtomicU32::new(0),
             response_len: AtomicU32::new(0),
             wake: Mutex::new(Vec::new()),
         }
@@ -172,9 +183,16 @@ impl Plan {
         }
     }
 
-    /// From the next phase on, short connections come at this rate, over all far ends; at 0.0 as soon as others have ended.
-    pub fn set_rate(&self, per_second: f64) {
+    /// From the next phase on, which lasts so long, short connections come at this rate, over all far ends; at 0.0 as soon as
+    /// others have ended.
+    pub fn set_rate(&self, per_second: f64, time: Duration) {
+        let samples = (per_second * time.as_secs_f64()) as u64;
+        self.expected.store(samples, Ordering::Relaxed);
         self.rate.store(per_second.to_bits(), Ordering::Relaxed);
+    }
+
+    pub fn samples_expected(&self) -> usize {
+        self.expected.load(Ordering::Relaxed) as usize
     }
 
     pub fn rate(&self) -> f64 {
@@ -191,24 +209,27 @@ impl Plan {
         self.interleaved.load(Ordering::Relaxed)
     }
 
-    /// The handshakes of a paced phase at one far end, when it is over.
-    pub fn hand_in(&self, samples: Vec<Sample>) {
+    /// The handshakes of a paced phase at one far end, when it is over; none from a watcher.
+    pub fn hand_in(&self, samples: Vec<Sample>, record: Record) {
         self.samples
             .lock()
             .expect("no holder panics")
             .extend(samples);
-        self.handed_in.fetch_add(1, Ordering::Release);
+        self.records.lock().expect("no holder panics").push(record);
     }
 
-    /// Waits until every far end has handed in what the paced phase before this one gave; what that was.
-    pub fn take_samples(&self, limit: Duration) -> Vec<Sample> {
+    /// Waits until every far end and watcher has handed in what the paced phase before this one gave; what that was.
+    pub fn take_samples(&self, limit: Duration) -> (Vec<Sample>, Vec<Record>) {
         let start = Instant::now();
-        while (self.handed_in.load(Ordering::Acquire) as usize) < self.ends.len() {
-            assert!(start.elapsed() < limit, "a far end does not hand in");
+        let all = self.ends.len() + self.watchers.load(Ordering::Relaxed) as usize;
+        while self.records.lock().expect("no holder panics").len() < all {
+            assert!(start.elapsed() < limit, "somebody does not hand in");
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.handed_in.store(0, Ordering::Relaxed);
-        std::mem::take(&mut self.samples.lock().expect("no holder panics"))
+        (
+            std::mem::take(&mut self.samples.lock().expect("no holder panics")),
+            std::mem::take(&mut self.records.lock().expect("no holder panics")),
+        )
     }
 
     /// Something to do when the phase changes.

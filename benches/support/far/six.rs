@@ -21,7 +21,7 @@ pub fn address(v4: Ipv4Addr) -> Ipv6Addr {
 }
 
 /// The IPv4 address that an IPv6 one stands for.
-fn stands_for(v6: Ipv6Addr) -> Option<Ipv4Addr> {
+pub fn stands_for(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     let v4 = Ipv4Addr::from(v6.to_bits() as u32);
     (address(v4) == v6).then_some(v4)
 }

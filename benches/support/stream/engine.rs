@@ -1,12 +1,12 @@
 //! Janus's engine as the server of streams.
 
-use super::super::far::packet::connection;
+use super::super::far::{packet::connection, six};
 use super::{Application, BURST, Dir, Ends, Server};
 use janus_mem::{Depot, Frame, Growth, Pool};
 use janus_tcp::{
     Config, ConnId, Error, Instant, Interface, IpCidr, ListenerId, Local, Secrets, Stack,
 };
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 const BUFFERS: u32 = 32_768;
 
@@ -25,8 +25,9 @@ impl Janus {
             link: janus_wire::Link::Ethernet,
             mac: ends.server_mac,
             any_local: false,
-            addresses: vec![IpCidr::new(IpAddr::V4(*ends.server.ip()), 24)],
+            addresses: vec![IpCidr::new(ends.server_ip(), ends.server_prefix())],
             gateway: Some(ends.gateway_four()),
+            gateway_v6: Some(six::address(ends.gateway_four())),
             ..Interface::ip(1_500)
         };
         let growth = Growth::Inline;
@@ -34,8 +35,9 @@ impl Janus {
         let secrets = Secrets::from_seed(7);
         let mut stack =
             Stack::new(Config::default(), interface, secrets, pool, &growth).expect("memory");
-        let server = SocketAddr::V4(ends.server);
-        let listener = stack.listen(server, 64).expect("the port is free");
+        let listener = stack
+            .listen(ends.listen_at(), 64)
+            .expect("the port is free");
         Self {
             stack,
             listener,
@@ -142,10 +144,11 @@ impl Server for Janus {
 
     fn accept(&mut self) -> usize {
         while let Ok((id, peer)) = self.stack.accept(self.listener) {
-            let IpAddr::V4(address) = peer.ip() else {
-                continue;
+            let address = match peer.ip() {
+                IpAddr::V4(address) => Some(address),
+                IpAddr::V6(address) => six::stands_for(address),
             };
-            let conn = connection(address.to_bits(), peer.port());
+            let conn = address.and_then(|address| connection(address.to_bits(), peer.port()));
             self.conns.push((id, conn.expect("one of ours") as usize));
         }
         self.conns.len()

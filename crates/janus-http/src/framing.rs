@@ -135,7 +135,7 @@ pub fn of_request(head: &HeadIndex, bytes: &[u8]) -> Result<Framing, Reject> {
         return Err(Reject::Host);
     }
     let length = found.length(minor)?.unwrap_or(Length::Sized(0));
-    if head.method(bytes) == "CONNECT" {
+    if head.has_method(bytes, "CONNECT") {
         return Err(Reject::NotImplemented);
     }
     Ok(Framing {

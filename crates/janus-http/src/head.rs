@@ -168,6 +168,12 @@ impl HeadIndex {
         self.method.text(bytes)
     }
 
+    /// Returns whether a request has this method. Methods are case-sensitive.
+    #[inline]
+    pub fn has_method(&self, bytes: &[u8], method: &str) -> bool {
+        self.method.get(bytes) == method.as_bytes()
+    }
+
     /// Returns the target of a request, as it was written.
     #[inline]
     pub fn target<'b>(&self, bytes: &'b [u8]) -> &'b str {

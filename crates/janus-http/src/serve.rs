@@ -385,7 +385,7 @@ impl<S: Transport> Conversation<'_, S> {
         let (stream, output, index) = (self.stream, &self.output, &*self.index);
         let bytes = self.input.bytes();
         let behind = bytes.get(index.len()..).unwrap_or_default();
-        let to_head = index.method(bytes) == "HEAD";
+        let to_head = index.has_method(bytes, "HEAD");
         output.borrow_mut().begin(index.minor(), to_head, false);
         let framing = framing::of_request(index, bytes)?;
         if matches!(framing.length, Length::Sized(n) if n > self.options.body_bytes) {

@@ -89,6 +89,9 @@ pub(crate) struct Work {
     /// Packets are held back until the mains have begun, or until this moment (set in the first turn).
     closed_until: Option<Instant>,
     open: bool,
+    /// The control thread dozes, and this core must ring for it: before anything of the program's runs, and before the
+    /// end of the turn at the latest.
+    owes_ring: bool,
     pub(crate) update: UpdateWork,
     /// `None`: no policy wants to know.
     sampling: Option<Sampling>,
@@ -110,6 +113,7 @@ impl Work {
             phase: Phase::Serving,
             closed_until: None,
             open: false,
+            owes_ring: false,
             update: UpdateWork::default(),
             sampling: sampled.then(Sampling::new),
             entries: losses::Entries::default(),
@@ -182,15 +186,25 @@ impl Shard {
     /// After a sleep that began at `before`.
     pub(crate) fn slept_since(&mut self, before: Instant) {
         let after = self.clock.now();
-        self.works();
+        let core = usize::from(self.ctx.core);
+        self.work.owes_ring |= self.ctx.shared.mailbox.begins_work(core);
         self.ctx.statistics.slept(before, after);
         self.work.idle.slept(after.saturating_since(before));
     }
 
     /// Tells the control thread that this core works, where that dozes.
-    #[inline]
+    #[cfg(feature = "tokio")]
     pub(crate) fn works(&self) {
         self.ctx.shared.mailbox.works(usize::from(self.ctx.core));
+    }
+
+    /// Rings for the control thread if that is owed. A system call: what woke the core goes first, unless it is a task's, as
+    /// one that keeps the core must be seen.
+    #[inline]
+    fn pay_ring(&mut self) {
+        if std::mem::take(&mut self.work.owes_ring) {
+            self.ctx.shared.mailbox.ring();
+        }
     }
 
     /// One pass over everything; answers whether anything moved.
@@ -210,6 +224,7 @@ impl Shard {
         }
         self.wake_ready();
         let sent = self.send(now);
+        self.pay_ring();
         let worked = arrived | updating | messages | polled | sent;
         if worked {
             self.ctx.statistics.worked(now);
@@ -294,6 +309,9 @@ impl Shard {
     }
 
     fn take_messages(&mut self) -> bool {
+        if !self.reader.is_empty() {
+            self.pay_ring();
+        }
         for taken in 0..MESSAGE_BUDGET {
             match self.reader.pop() {
                 None => return taken > 0,
@@ -335,6 +353,10 @@ impl Shard {
             return false;
         };
         executor.advance(now);
+        if self.work.owes_ring && executor.has_ready() {
+            self.work.owes_ring = false;
+            self.ctx.shared.mailbox.ring();
+        }
         executor.fetch();
         let mut polled = executor.run(TASKS_FIRST);
         if polled < TASKS_FIRST || !executor.has_ready() {

@@ -289,7 +289,8 @@ impl Conn<'_> {
         hot.receiver.arrivals = Arrivals::of(tcb);
         hot.timers.stalled = Stalled::default();
         hot.timers.orphaned_ms = 0;
-        hot.timers.stamps = match self.rules.config().timestamps {
+        let has_label = matches!(self.key, KeyRef::V6(_));
+        hot.timers.stamps = match self.rules.config().timestamps || has_label {
             true => self.rules.stamp_base(&self.key.get()),
             false => StampBase::default(),
         };

@@ -7,17 +7,19 @@ pub(crate) mod error;
 pub(crate) mod interface;
 pub(crate) mod isn;
 pub(crate) mod own_v4;
+pub(crate) mod own_v6;
 pub(crate) mod profile;
 pub(crate) mod routes;
 mod syn;
 pub(crate) mod waits;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::rules::buffer_sizes::BufferSizes;
 use crate::rules::config::{Config, Secrets};
 use crate::rules::interface::Interface;
 use crate::rules::own_v4::OwnV4;
+use crate::rules::own_v6::OwnV6;
 use crate::rules::profile::Profiles;
 use crate::rules::waits::Waits;
 
@@ -31,6 +33,7 @@ pub(crate) struct Rules {
     interface: Interface,
     /// Of the interface's addresses those of IPv4.
     own_v4: OwnV4,
+    own_v6: OwnV6,
     secrets: Secrets,
     /// Sets of socket options.
     profiles: Profiles,
@@ -44,6 +47,7 @@ impl Rules {
         Rules {
             own_scale: config.buffer_sizes().scale(),
             own_v4: OwnV4::new(&interface),
+            own_v6: OwnV6::new(&interface),
             waits: Waits::of(&config),
             interface,
             profiles: Profiles::new(),
@@ -57,6 +61,7 @@ impl Rules {
     pub(crate) fn set_interface(&mut self, interface: Interface) {
         self.interface = interface.with_link_local();
         self.own_v4 = OwnV4::new(&self.interface);
+        self.own_v6 = OwnV6::new(&self.interface);
     }
 
     /// Returns the next hop of packets to `peer`, as [`Interface::next_hop`] does.
@@ -69,6 +74,21 @@ impl Rules {
         }
         match self.interface.gateway {
             Some(gateway) if !self.own_v4.is_near(peer) => gateway,
+            _ => peer,
+        }
+    }
+
+    /// Like [`next_hop_v4`](Self::next_hop_v4).
+    #[inline]
+    pub(crate) fn next_hop_v6(&self, peer: Ipv6Addr) -> Ipv6Addr {
+        if !self.interface.routes.is_empty()
+            && !peer.is_unicast_link_local()
+            && let Some(IpAddr::V6(hop)) = self.interface.routed_hop(peer.into())
+        {
+            return hop;
+        }
+        match self.interface.gateway_v6 {
+            Some(gateway) if !self.own_v6.is_near(peer) => gateway,
             _ => peer,
         }
     }
@@ -103,6 +123,12 @@ impl Rules {
     #[inline(always)]
     pub(crate) fn own_v4(&self) -> &OwnV4 {
         &self.own_v4
+    }
+
+    /// The interface's addresses of IPv6.
+    #[inline(always)]
+    pub(crate) fn own_v6(&self) -> &OwnV6 {
+        &self.own_v6
     }
 
     /// Sets of socket options, to register the use of one.

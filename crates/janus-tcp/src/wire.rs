@@ -6,7 +6,7 @@ pub(crate) mod parse;
 use janus_mem::{Frame, HEADROOM, PacketBuf, Pool};
 use janus_wire::tcp::{self, Flags, Options};
 use janus_wire::usual::{self, UsualOptions};
-use janus_wire::{FlowKey, FlowKeyV4, MacAddr, SeqNum, checksum, ethernet, ipv4, ipv6, proto};
+use janus_wire::{FlowKey, MacAddr, SeqNum, checksum, ethernet, ipv4, ipv6, proto};
 
 use crate::rules::Rules;
 use crate::rules::profile::DEFAULT;
@@ -61,10 +61,21 @@ impl Envelope {
     pub(crate) fn new(rules: &Rules, key: &FlowKey, profile: u8, mac: Option<MacAddr>) -> Envelope {
         match key {
             FlowKey::V4(_) => Envelope::v4(rules, profile, mac),
-            FlowKey::V6(_) => Envelope {
-                flow_label: rules.flow_label(key),
-                ..Envelope::of(rules, profile, mac, ethernet::ethertype::IPV6)
-            },
+            FlowKey::V6(_) => Envelope::v6(rules, profile, mac, rules.flow_label(key)),
+        }
+    }
+
+    /// The envelope of a flow over IPv6.
+    #[inline(always)]
+    pub(crate) fn v6(
+        rules: &Rules,
+        profile: u8,
+        mac: Option<MacAddr>,
+        flow_label: u32,
+    ) -> Envelope {
+        Envelope {
+            flow_label,
+            ..Envelope::of(rules, profile, mac, ethernet::ethertype::IPV6)
         }
     }
 
@@ -107,10 +118,11 @@ impl Envelope {
     /// Keeps MUST-2, MUST-45, MUST-48, MUST-49, SHLD-22.
     #[inline]
     pub(crate) fn write(&self, buf: &mut PacketBuf, off: u16, len: u16, segment: &Outgoing) -> u16 {
-        match (&segment.key, segment.options.usual()) {
-            (FlowKey::V4(key), Some(options)) if segment.urgent == 0 => {
+        match segment.options.usual() {
+            Some(options) if segment.urgent == 0 => {
                 let numbers = (segment.seq, segment.ack);
                 let control = (segment.flags, segment.window);
+                let key = KeyRef::of(&segment.key);
                 self.write_usual(buf, (off, len), key, options, numbers, control)
             }
             _ => self.write_by_parts(buf, off, len, segment),
@@ -126,16 +138,6 @@ impl Envelope {
         key: KeyRef<'_>,
         plain: Plain,
     ) -> u16 {
-        let KeyRef::V4(key) = key else {
-            let options = Options {
-                timestamps: plain.timestamps,
-                ..Options::NONE
-            };
-            let numbers = (plain.seq, plain.ack);
-            let (key, flags) = (key.get(), plain.flags);
-            let segment = Outgoing::new(key, numbers, flags, plain.window, options, DEFAULT);
-            return self.write_by_parts(buf, off, len, &segment);
-        };
         let options = match plain.timestamps {
             Some((value, echo)) => UsualOptions::Timestamps(value, echo),
             None => UsualOptions::None,
@@ -145,35 +147,79 @@ impl Envelope {
         self.write_usual(buf, (off, len), key, options, numbers, control)
     }
 
-    /// Like [`Envelope::write`], for nearly all segments over IPv4.
+    /// Like [`Envelope::write`], for nearly all segments.
     #[inline(always)]
     fn write_usual(
         &self,
         buf: &mut PacketBuf,
-        (off, len): (u16, u16),
-        key: &FlowKeyV4,
+        place: (u16, u16),
+        key: KeyRef<'_>,
         options: UsualOptions,
         (seq, ack): (SeqNum, SeqNum),
         (flags, window): (Flags, u16),
     ) -> u16 {
+        match key {
+            KeyRef::V4(key) => {
+                let headers = usual::Headers {
+                    ip: usual::IpV4 {
+                        src: key.local,
+                        dst: key.peer,
+                        ttl: self.ttl,
+                        tos: self.tos,
+                    },
+                    src_port: key.local_port,
+                    dst_port: key.peer_port,
+                    seq,
+                    ack,
+                    flags,
+                    window,
+                    options,
+                };
+                let len = ipv4::LEN + tcp::LEN + options.len();
+                self.put(buf, place, len, |packet| {
+                    headers.write(packet, !self.tx_checksum);
+                })
+            }
+            KeyRef::V6(key) => {
+                let headers = usual::Headers {
+                    ip: usual::IpV6 {
+                        src: key.local,
+                        dst: key.peer,
+                        hop_limit: self.ttl,
+                        traffic_class: self.tos,
+                        flow_label: self.flow_label,
+                    },
+                    src_port: key.local_port,
+                    dst_port: key.peer_port,
+                    seq,
+                    ack,
+                    flags,
+                    window,
+                    options,
+                };
+                let len = ipv6::LEN + tcp::LEN + options.len();
+                self.put(buf, place, len, |packet| {
+                    headers.write(packet, !self.tx_checksum);
+                })
+            }
+        }
+    }
+
+    /// Makes room for headers of `headers_len` bytes before `off`, where `len` bytes of payload lie, lets `write` write them, and puts
+    /// the link's before them.
+    #[inline(always)]
+    fn put(
+        &self,
+        buf: &mut PacketBuf,
+        (off, len): (u16, u16),
+        headers_len: usize,
+        write: impl FnOnce(&mut [u8]),
+    ) -> u16 {
         let link = self.link_len();
-        let start = usize::from(off) - (link + usual::LEN + options.len());
+        let start = usize::from(off) - (link + headers_len);
         let end = usize::from(off) + usize::from(len);
-        let headers = usual::Headers {
-            src: key.local,
-            dst: key.peer,
-            ttl: self.ttl,
-            tos: self.tos,
-            src_port: key.local_port,
-            dst_port: key.peer_port,
-            seq,
-            ack,
-            flags,
-            window,
-            options,
-        };
         let (link_bytes, packet) = buf.bytes_mut()[start..end].split_at_mut(link);
-        headers.write(packet, !self.tx_checksum);
+        write(packet);
         if let Ok(header) = <&mut [u8; ethernet::LEN]>::try_from(link_bytes) {
             *header = self.link;
         }

@@ -57,7 +57,7 @@ fn sum_chains(chains: &[[u8; CHAIN]]) -> u64 {
 
 /// Adds words with the carry handed from each to the next, as the machine's own instruction does it.
 #[inline(always)]
-fn chain<const N: usize>(mut sum: u64, bytes: &[u8; N]) -> u64 {
+pub(crate) fn chain<const N: usize>(mut sum: u64, bytes: &[u8; N]) -> u64 {
     let (words, _) = bytes.as_chunks::<8>();
     let mut carry = false;
     for word in words {

@@ -2,10 +2,10 @@
 //! every packet on the core that feeds all others; checksums and everything TCP are left to the shard.
 
 use crate::ethernet::{self, ethertype};
-use crate::flow::{FlowKey, FlowKeyOf};
+use crate::flow::{FlowKey, FlowKeyOf, FlowKeyV4};
 use crate::icmp::Quote;
 use crate::tcp::Flags;
-use crate::{Malformed, be16, icmpv4, icmpv6, ipv4, ipv6, proto};
+use crate::{Malformed, be16, icmpv4, icmpv6, ipv4, ipv6, proto, usual};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 /// First header of a frame.
@@ -168,6 +168,18 @@ fn flow<A, const N: usize>(peer: A, local: A, header: &[u8; N]) -> FlowKeyOf<A> 
         peer_port: be16(header, 0),
         local_port: be16(header, 2),
     }
+}
+
+/// Reads flow and control bits of a TCP segment behind plain headers, as nearly all are: to what [`classify`] reads in it. `None` for
+/// anything else, which is for [`classify`].
+#[inline]
+pub fn plain_tcp4(frame: &[u8], link: Link) -> Option<(FlowKeyV4, Flags)> {
+    let packet = match link {
+        Link::Ethernet => ethernet::ipv4_to_one(frame)?,
+        Link::Ip => frame,
+    };
+    let segment = usual::SegmentV4::read(packet)?;
+    Some((segment.flow(), segment.flags()))
 }
 
 /// Looks at a frame.

@@ -57,8 +57,20 @@ impl fmt::Display for MacAddr {
 #[inline(always)]
 #[must_use]
 pub fn ipv4_to_one(frame: &[u8]) -> Option<&[u8]> {
+    to_one(frame, ethertype::IPV4)
+}
+
+/// Returns the bytes behind the header of a frame that has no tag, carries IPv6, and is for one receiver.
+#[inline(always)]
+#[must_use]
+pub fn ipv6_to_one(frame: &[u8]) -> Option<&[u8]> {
+    to_one(frame, ethertype::IPV6)
+}
+
+#[inline(always)]
+fn to_one(frame: &[u8], ethertype: u16) -> Option<&[u8]> {
     let (h, packet) = frame.split_first_chunk::<LEN>()?;
-    (be16(h, 12) == ethertype::IPV4 && h[0] & 1 == 0).then_some(packet)
+    (be16(h, 12) == ethertype && h[0] & 1 == 0).then_some(packet)
 }
 
 /// An Ethernet II header, tags removed.

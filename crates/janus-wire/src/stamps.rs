@@ -21,6 +21,15 @@ pub struct Stamps {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StampBase(u32);
 
+impl StampBase {
+    /// Returns 20 of the offset's bits, for a flow label. None of them can be the owner's.
+    #[inline(always)]
+    #[must_use]
+    pub const fn flow_label(self) -> u32 {
+        self.0 >> 12
+    }
+}
+
 impl Stamps {
     /// Timestamps that say nothing of an owner.
     #[must_use]
@@ -91,7 +100,8 @@ impl Stamps {
         (self.mask != 0 && owner < u32::from(self.owners)).then_some(owner as u8)
     }
 
-    /// Returns the keyed hash of a connection. Its low half is the offset, timestamps do not use bits 32 to 51, the topmost hide the owner.
+    /// Returns the keyed hash of a connection. Its low half is the offset, the topmost eight bits hide the owner, and timestamps do
+    /// not use the others.
     #[inline]
     #[must_use]
     pub fn hash(&self, flow: &FlowKey) -> u64 {

@@ -1,103 +1,83 @@
-//! TCP over IPv4 as nearly all segments are: no IP options, no fragment. Both headers are read, and written, as one piece of
-//! known length, which takes a fraction of the instructions of one header after the other. What is not like that is for
-//! [`crate::ipv4`] and [`crate::tcp`], which read and write these too, to the same bytes.
+//! TCP as nearly all segments are: behind an IPv4 header without options, or an IPv6 header without extensions, and no fragment.
+//! All headers are read, and written, as one piece of known length, which takes a fraction of the instructions of one header after
+//! the other. What is not like that is for [`crate::ipv4`], [`crate::ipv6`] and [`crate::tcp`], which read and write these too, to
+//! the same bytes.
 
-use core::net::Ipv4Addr;
+mod options;
+mod v4;
+mod v6;
+
+pub use options::UsualOptions;
+pub use v4::IpV4;
+pub use v6::IpV6;
 
 use crate::tcp::{self, Flags};
-use crate::{SeqNum, be16, be32, checksum, ipv4, proto};
+use crate::{SeqNum, be16, be32, checksum, ipv4, ipv6, proto};
+use options::TIMESTAMPS_LEN;
 
-/// Bytes of both headers without TCP's options.
-pub const LEN: usize = ipv4::LEN + tcp::LEN;
-/// Bytes of the timestamps option and the padding before it.
-const TIMESTAMPS_LEN: usize = 12;
-/// Bytes of a SYN's options.
-const SYN_LEN: usize = 20;
-/// Version and length of an IP header without options.
-const FIRST: u8 = 0x45;
-const DONT_FRAGMENT: u16 = 0x4000;
-/// Bits that may be set in the fragment word of an unfragmented packet: "don't fragment" and the reserved bit.
-const WHOLE: u16 = 0xc000;
-
-/// A segment that arrived: its lengths are sound, its checksums are not looked at yet.
+/// A segment that arrived behind an IP header of `IP` bytes: its lengths are sound, its checksums are not looked at yet.
 #[derive(Clone, Copy, Debug)]
-pub struct Segment<'a> {
-    head: &'a [u8; LEN],
+pub struct Segment<'a, const IP: usize> {
+    /// All of it, from the IP header on.
+    packet: &'a [u8],
+    ip: &'a [u8; IP],
+    tcp: &'a [u8; tcp::LEN],
     /// Options and payload.
     rest: &'a [u8],
     options_len: usize,
 }
 
-/// The segment that `packet` begins with, if it is a usual one.
-#[inline(always)]
-pub fn read(packet: &[u8]) -> Option<Segment<'_>> {
-    let (head, rest) = packet.split_first_chunk::<LEN>()?;
-    let is_usual = head[0] == FIRST && head[9] == proto::TCP && be16(head, 6) & !WHOLE == 0;
-    let rest_len = usize::from(be16(head, 2)).checked_sub(LEN)?;
-    let options_len = (usize::from(head[32] >> 4) * 4).checked_sub(tcp::LEN)?;
-    if !is_usual || options_len > rest_len {
-        return None;
-    }
-    Some(Segment {
-        head,
-        rest: rest.get(..rest_len)?,
-        options_len,
-    })
-}
+/// A segment behind an IPv4 header.
+pub type SegmentV4<'a> = Segment<'a, { ipv4::LEN }>;
 
-impl<'a> Segment<'a> {
-    /// Source address, as the machine reads its bytes.
-    #[inline(always)]
-    pub const fn src(&self) -> u32 {
-        ne32(self.head, 12)
-    }
+/// A segment behind an IPv6 header.
+pub type SegmentV6<'a> = Segment<'a, { ipv6::LEN }>;
 
-    /// Destination address, as the machine reads its bytes.
+impl<'a, const IP: usize> Segment<'a, IP> {
+    /// The first `len` bytes of `packet`, if they hold both headers and TCP's options.
     #[inline(always)]
-    pub const fn dst(&self) -> u32 {
-        ne32(self.head, 16)
+    fn cut(packet: &'a [u8], len: usize) -> Option<Self> {
+        let packet = packet.get(..len)?;
+        let (ip, segment) = packet.split_first_chunk::<IP>()?;
+        let (tcp, rest) = segment.split_first_chunk::<{ tcp::LEN }>()?;
+        let options_len = (usize::from(tcp[12] >> 4) * 4).checked_sub(tcp::LEN)?;
+        (options_len <= rest.len()).then_some(Segment {
+            packet,
+            ip,
+            tcp,
+            rest,
+            options_len,
+        })
     }
 
-    /// The two ECN bits.
+    /// Bytes before TCP's options.
     #[inline(always)]
-    pub const fn ecn(&self) -> u8 {
-        self.head[1] & 0b11
-    }
-
-    /// Port of the sender.
-    #[inline(always)]
-    pub const fn src_port(&self) -> u16 {
-        be16(self.head, 20)
-    }
-
-    /// Port of the receiver.
-    #[inline(always)]
-    pub const fn dst_port(&self) -> u16 {
-        be16(self.head, 22)
+    pub const fn headers_len(&self) -> usize {
+        IP + tcp::LEN
     }
 
     /// Sequence number.
     #[inline(always)]
     pub const fn seq(&self) -> SeqNum {
-        SeqNum(be32(self.head, 24))
+        SeqNum(be32(self.tcp, 4))
     }
 
     /// Acknowledgment number.
     #[inline(always)]
     pub const fn ack(&self) -> SeqNum {
-        SeqNum(be32(self.head, 28))
+        SeqNum(be32(self.tcp, 8))
     }
 
     /// Control bits.
     #[inline(always)]
     pub const fn flags(&self) -> Flags {
-        Flags(self.head[33])
+        Flags(self.tcp[13])
     }
 
     /// Window as on the wire.
     #[inline(always)]
     pub const fn window(&self) -> u16 {
-        be16(self.head, 34)
+        be16(self.tcp, 14)
     }
 
     /// Bytes of TCP's options.
@@ -129,123 +109,32 @@ impl<'a> Segment<'a> {
         }
     }
 
-    /// The IP header's checksum holds.
+    /// TCP's checksum holds, where the packet without `SKIPPED` bytes at its front begins with the pseudo header's addresses. With
+    /// timestamps and nothing else there is no loop: headers and options, of `FRONT` bytes, hold `SUMMED` that are covered.
     #[inline(always)]
-    pub fn ip_is_sound(&self) -> bool {
-        checksum::is_complete(self.words::<5>(0))
-    }
-
-    /// TCP's checksum holds.
-    #[inline(always)]
-    pub fn tcp_is_sound(&self) -> bool {
-        let len = (tcp::LEN + self.rest.len()) as u16;
-        // Of the pseudo header the addresses stand before the ports.
-        let pseudo = u64::from((len + u16::from(proto::TCP)).to_be());
-        let fixed = self.words::<7>(12) + pseudo;
-        // Where there are timestamps and nothing else there is no loop.
-        match self.rest.split_first_chunk::<TIMESTAMPS_LEN>() {
-            Some((words, [])) => checksum::is_complete(fixed + sum_words(words)),
-            Some((words, rest)) => checksum::is_complete_with(fixed + sum_words(words), rest),
-            None => checksum::is_complete_with(fixed, self.rest),
-        }
-    }
-
-    /// Sum of `N` words of the headers, from the byte `from` on, as the machine reads them.
-    #[inline(always)]
-    fn words<const N: usize>(&self, from: usize) -> u64 {
-        sum_words(&self.head[from..from + 4 * N])
-    }
-}
-
-/// The four bytes at `at`, as the machine reads them.
-#[inline(always)]
-const fn ne32(head: &[u8; LEN], at: usize) -> u32 {
-    u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]])
-}
-
-/// The sum of words as the machine reads them.
-#[inline(always)]
-fn sum_words(bytes: &[u8]) -> u64 {
-    let (words, _) = bytes.as_chunks::<4>();
-    words
-        .iter()
-        .fold(0, |sum, word| sum + u64::from(u32::from_ne_bytes(*word)))
-}
-
-/// TCP's options in the layouts that nearly all segments have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UsualOptions {
-    /// None.
-    None,
-    /// Timestamps: value and echo.
-    Timestamps(u32, u32),
-    /// Options of a SYN: segment size, "SACK permitted", timestamps, and window scale.
-    Syn {
-        /// Maximum segment size.
-        mss: u16,
-        /// Value and echo of the timestamps.
-        timestamps: (u32, u32),
-        /// Window scale.
-        scale: u8,
-    },
-}
-
-impl UsualOptions {
-    /// Bytes they take.
-    #[inline(always)]
-    pub const fn len(self) -> usize {
-        match self {
-            UsualOptions::None => 0,
-            UsualOptions::Timestamps(..) => TIMESTAMPS_LEN,
-            UsualOptions::Syn { .. } => SYN_LEN,
-        }
-    }
-
-    /// There are none.
-    #[inline(always)]
-    pub const fn is_empty(self) -> bool {
-        matches!(self, UsualOptions::None)
-    }
-
-    /// Writes them at the start of `out`: the sum of their words, and what follows them.
-    #[inline(always)]
-    fn write(self, out: &mut [u8]) -> (u64, &[u8]) {
-        match self {
-            UsualOptions::None => (0, out),
-            UsualOptions::Timestamps(value, echo) => {
-                put_words(out, [tcp::options::TIMESTAMPS_WORD, value, echo])
+    fn is_sound<const FRONT: usize, const SUMMED: usize>(&self) -> bool {
+        const { assert!(FRONT == IP + tcp::LEN + TIMESTAMPS_LEN && SUMMED <= FRONT) };
+        let len = (self.packet.len() - IP) as u32;
+        let pseudo = u64::from((len + u32::from(proto::TCP)).to_be());
+        match self.packet.split_first_chunk::<FRONT>() {
+            Some((front, rest)) => {
+                let words: &[u8; SUMMED] = front.last_chunk().expect("shorter than that");
+                let sum = checksum::chain(pseudo, words);
+                match rest {
+                    [] => checksum::is_complete(sum),
+                    rest => checksum::is_complete_with(sum, rest),
+                }
             }
-            UsualOptions::Syn {
-                mss,
-                timestamps: (value, echo),
-                scale,
-            } => put_words(out, tcp::options::usual_syn(mss, value, echo, scale)),
+            None => checksum::is_complete_with(pseudo, &self.packet[FRONT - SUMMED..]),
         }
     }
 }
 
-/// Writes words in network order at the start of `out`: their sum, and what follows them.
-#[inline(always)]
-fn put_words<const N: usize>(out: &mut [u8], words: [u32; N]) -> (u64, &[u8]) {
-    let (place, rest) = out.split_at_mut(4 * N);
-    let (place, _) = place.as_chunks_mut::<4>();
-    for (place, word) in place.iter_mut().zip(words) {
-        *place = word.to_be_bytes();
-    }
-    (words.iter().map(|&word| u64::from(word)).sum(), rest)
-}
-
-/// The headers of a segment to be written.
+/// The headers of a segment to be written, behind an IP header with the fields of `I`.
 #[derive(Clone, Copy, Debug)]
-pub struct Headers {
-    /// Source address.
-    pub src: Ipv4Addr,
-    /// Destination address.
-    pub dst: Ipv4Addr,
-    /// Time to live.
-    pub ttl: u8,
-    /// DSCP and ECN.
-    pub tos: u8,
+pub struct Headers<I> {
+    /// Addresses and other fields of the IP header.
+    pub ip: I,
     /// Port of the sender.
     pub src_port: u16,
     /// Port of the receiver.
@@ -262,52 +151,37 @@ pub struct Headers {
     pub options: UsualOptions,
 }
 
-impl Headers {
-    /// Writes the headers at the start of `packet`, the rest of which is the payload: with "don't fragment", no urgent pointer,
-    /// and TCP's checksum, which covers the payload, if `sum` says so; else that field is zero.
-    ///
-    /// # Panics
-    /// When `packet` is shorter than both headers and the options or longer than 65,535 bytes.
+impl<I> Headers<I> {
+    /// Writes TCP's header at the start of `segment`, the rest of which is the payload, without urgent pointer. `addresses` is the sum
+    /// of the words of both; without it the checksum's field is zero.
     #[inline(always)]
-    pub fn write(&self, packet: &mut [u8], sum: bool) {
-        let total = packet.len() as u32;
-        assert!(total <= 0xffff, "an IPv4 packet has at most 65,535 bytes");
-        let (head, rest) = packet
-            .split_first_chunk_mut::<LEN>()
-            .expect("room for both headers");
+    fn write_tcp(&self, segment: &mut [u8], addresses: Option<u64>) {
+        let len = segment.len() as u64;
+        let (head, rest) = segment
+            .split_first_chunk_mut::<{ tcp::LEN }>()
+            .expect("room for TCP's header");
         let (options_sum, payload) = self.options.write(rest);
-        let (src, dst) = (self.src.to_bits(), self.dst.to_bits());
-        let first = u32::from(FIRST) << 24 | u32::from(self.tos) << 16 | total;
-        // A whole datagram needs no identification (RFC 6864 section 4.1).
-        let second = u32::from(DONT_FRAGMENT);
-        let third = u32::from(self.ttl) << 24 | u32::from(proto::TCP) << 16;
-        let addresses = u64::from(src) + u64::from(dst);
-        let ip = addresses + u64::from(first) + u64::from(second) + u64::from(third);
-        put32(head, 0, first);
-        put32(head, 4, second);
-        put32(head, 8, third | u32::from(checksum::complete(ip)));
-        put32(head, 12, src);
-        put32(head, 16, dst);
         let ports = u32::from(self.src_port) << 16 | u32::from(self.dst_port);
         let words = (tcp::LEN + self.options.len()) as u32 / 4;
         let control = words << 28 | u32::from(self.flags.0) << 16 | u32::from(self.window);
-        put32(head, 20, ports);
-        put32(head, 24, self.seq.0);
-        put32(head, 28, self.ack.0);
-        put32(head, 32, control);
-        let field = if sum {
-            let pseudo = addresses + u64::from(proto::TCP) + u64::from(total - ipv4::LEN as u32);
-            let numbers = u64::from(self.seq.0) + u64::from(self.ack.0);
-            let fixed = u64::from(ports) + numbers + u64::from(control);
-            let payload = match payload {
-                [] => 0,
-                payload => checksum::sum(payload, 0),
-            };
-            checksum::complete(pseudo + fixed + options_sum + u64::from(payload))
-        } else {
-            0
+        put32(head, 0, ports);
+        put32(head, 4, self.seq.0);
+        put32(head, 8, self.ack.0);
+        put32(head, 12, control);
+        let field = match addresses {
+            Some(addresses) => {
+                let pseudo = addresses + u64::from(proto::TCP) + len;
+                let numbers = u64::from(self.seq.0) + u64::from(self.ack.0);
+                let fixed = u64::from(ports) + numbers + u64::from(control);
+                let payload = match payload {
+                    [] => 0,
+                    payload => checksum::sum(payload, 0),
+                };
+                checksum::complete(pseudo + fixed + options_sum + u64::from(payload))
+            }
+            None => 0,
         };
-        put32(head, 36, u32::from(field) << 16);
+        put32(head, 16, u32::from(field) << 16);
     }
 }
 

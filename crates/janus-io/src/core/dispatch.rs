@@ -127,8 +127,15 @@ impl Dispatcher {
             return;
         }
         self.counters.received.add(burst.len() as u64);
+        let is_open = self.is_open();
+        if is_open && self.owns_all() {
+            return self.keep(burst, mine);
+        }
         let mut routes = [Route::Every; BURST];
-        self.route(burst, &mut routes);
+        match &mut self.stage {
+            Some(stage) if !is_open => route_watched(&self.steerer, stage, burst, &mut routes),
+            _ => self.steerer.route_burst(burst, &mut routes),
+        }
         let kept = mine.len();
         for (frame, route) in burst.pull().zip(routes) {
             match route {
@@ -141,6 +148,22 @@ impl Dispatcher {
         self.counters.delivered.add(delivered);
     }
 
+    /// Whether there is one shard only, and this core is it: nothing has to be steered.
+    #[inline]
+    fn owns_all(&self) -> bool {
+        matches!(self.lanes[..], [None])
+    }
+
+    /// Keeps a burst unread. The stack reads each frame anyway, and counts what is wrong with it.
+    fn keep(&self, burst: &mut Batch, mine: &mut Vec<Frame>) {
+        self.counters.delivered.add(burst.len() as u64);
+        let tag = self.steerer.published_tag().bits();
+        for mut frame in burst.pull() {
+            (frame.key, frame.tag) = (0, tag);
+            mine.push(frame);
+        }
+    }
+
     /// Drops the SYNs out of a burst that the core has no time for.
     #[cold]
     pub(crate) fn refuse_syns(&mut self, burst: &mut Batch, pool: &mut Pool) {
@@ -149,16 +172,13 @@ impl Dispatcher {
         self.counters.dropped_syn_room.add(refused);
     }
 
-    /// Decides where each frame goes; before that, whether it is let in.
+    /// Adopts newer rules. True where they let everything in.
     #[inline]
-    fn route(&mut self, burst: &mut Batch, routes: &mut [Route; BURST]) {
-        if let Some(stage) = &mut self.stage {
+    fn is_open(&mut self) -> bool {
+        self.stage.as_mut().is_none_or(|stage| {
             stage.refresh();
-            if !stage.is_open() {
-                return route_watched(&self.steerer, stage, burst, routes);
-            }
-        }
-        self.steerer.route_burst(burst, routes);
+            stage.is_open()
+        })
     }
 
     #[inline]

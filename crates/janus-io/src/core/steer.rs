@@ -9,9 +9,9 @@ mod sockets;
 use std::sync::Arc;
 
 use janus_csb::policy::HeatSampler;
-use janus_csb::{FlowId, Held, IoEnd, ShardId, Steering};
+use janus_csb::{FlowId, Held, IoEnd, ShardId, Steering, Tag};
 use janus_mem::Frame;
-use janus_wire::classify::Tcp;
+use janus_wire::classify::plain_tcp4;
 use janus_wire::{Class, FlowNames, Link, Stamps, Toeplitz, classify};
 
 use crate::batch::BURST;
@@ -144,6 +144,12 @@ impl Steerer {
         self.end.park();
     }
 
+    /// Returns the tag of what the published layout steers.
+    #[inline]
+    pub(crate) fn published_tag(&self) -> Tag {
+        Tag::new(self.steering().published().epoch(), false)
+    }
+
     /// The steering in use.
     #[must_use]
     pub fn steering(&self) -> &Steering {
@@ -267,17 +273,16 @@ impl Steerer {
     /// Key and local port of the flow a frame belongs to, or where it goes without one.
     #[inline]
     fn key(&self, bytes: &[u8], gate: &mut impl Gate) -> Result<(u32, u16), Route> {
-        match classify(bytes, self.link) {
-            Class::Tcp4(Tcp { flow, flags, .. }) => {
-                match gate.refuses_v4(flow.peer, flow.local, flags) {
-                    Some(cause) => Err(Route::Drop(cause)),
-                    None => Ok((self.toeplitz.key_of_v4(&flow), flow.local_port)),
-                }
-            }
-            other => match gate.refuses(&other) {
+        if let Some((flow, flags)) = plain_tcp4(bytes, self.link) {
+            return match gate.refuses_v4(flow.peer, flow.local, flags) {
                 Some(cause) => Err(Route::Drop(cause)),
-                None => self.key_of_rest(other),
-            },
+                None => Ok((self.toeplitz.key_of_v4(&flow), flow.local_port)),
+            };
+        }
+        let class = classify(bytes, self.link);
+        match gate.refuses(&class) {
+            Some(cause) => Err(Route::Drop(cause)),
+            None => self.key_of_rest(class),
         }
     }
 

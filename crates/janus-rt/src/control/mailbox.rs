@@ -173,9 +173,15 @@ impl ControlMailbox {
     /// Notes that a shard, or the I/O core whose number follows the shards', works, and rings where the control thread dozes.
     #[inline]
     pub(crate) fn works(&self, thread: usize) {
-        if self.rests.works(thread) {
+        if self.begins_work(thread) {
             self.ring();
         }
+    }
+
+    /// Notes that a shard works, and returns whether it must ring soon: the control thread dozes, and no other core rings.
+    #[inline]
+    pub(crate) fn begins_work(&self, thread: usize) -> bool {
+        self.rests.works(thread)
     }
 
     /// Rings where the control thread may wait for it: a core has adopted a steering. Each does when it wakes from a sleep, which is no news

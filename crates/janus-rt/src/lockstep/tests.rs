@@ -10,6 +10,7 @@ mod server;
 mod timing;
 mod tuple_claims;
 mod updates;
+mod wakes;
 
 use super::rng::Rng;
 use super::{Layout, World};

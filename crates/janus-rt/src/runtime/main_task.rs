@@ -66,12 +66,16 @@ fn in_words(error: &(dyn std::error::Error + 'static)) -> String {
 /// The future that a core spawns first.
 pub(crate) struct MainTask<F> {
     main: Option<Pin<Box<F>>>,
+    /// The table of listeners knows that it has bound what it binds at its start, and need not hear of it again: the table is
+    /// all cores', behind a lock.
+    settled: bool,
 }
 
 impl<F: Future<Output: MainResult>> MainTask<F> {
     pub(crate) fn new(main: F) -> MainTask<F> {
         MainTask {
             main: Some(Box::pin(main)),
+            settled: false,
         }
     }
 }
@@ -94,11 +98,11 @@ impl<F: Future<Output: MainResult>> Future for MainTask<F> {
         });
         let result = match polled {
             Ok(Poll::Pending) => {
-                core_context::with(|ctx| {
-                    ctx.shared
-                        .control
-                        .main_waits(ctx.core, in_bind == Some(true))
-                });
+                if !self.settled {
+                    let in_bind = in_bind == Some(true);
+                    core_context::with(|ctx| ctx.shared.control.main_waits(ctx.core, in_bind));
+                    self.settled = !in_bind;
+                }
                 return Poll::Pending;
             }
             Ok(Poll::Ready(output)) => output.into_result(),

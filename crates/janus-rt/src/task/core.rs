@@ -153,8 +153,11 @@ impl Core {
         if word.shard() != self.identity.number() {
             return false;
         }
-        // The shard's number may have been another's before: the word may name no slot here.
-        if let Some(slot) = self.arena.check(word.granule())
+        // The shard's number may have been another's before: the word may name no slot here. A task wakes itself most often: its
+        // slot is known, or was its a moment ago, and the generation tells.
+        let polling = self.polling.get();
+        let known = polling.filter(|slot| slot.granule() == word.granule());
+        if let Some(slot) = known.or_else(|| self.arena.check(word.granule()))
             && self.arena.header(slot).generation() == word.generation()
         {
             self.wake_slot(slot);

@@ -3,10 +3,11 @@
 use std::net::IpAddr;
 
 use janus_mem::{Frame, HEADROOM, PacketBuf};
-use janus_wire::{FlowKey, FlowKeyV4, Link, MacAddr};
+use janus_wire::{FlowKey, Link, MacAddr};
 
 use crate::ip::{Host, Ip};
 use crate::rules::Rules;
+use crate::store::flows::KeyRef;
 use crate::store::outgoing::Outgoing;
 use crate::store::schedule::MAX_REPLIES;
 use crate::time::Instant;
@@ -15,34 +16,46 @@ use crate::wire::Envelope;
 /// The next hop's hardware address is not known yet.
 pub(crate) struct Unresolved(pub(crate) IpAddr);
 
-/// Finds how frames of a flow are written where the next hop is the last one's, or there is none: nearly always.
+/// Finds how frames of a flow are written where the next hop is the last one's, or there is none: nearly always. `label` gives the flow
+/// label, where there is one.
 #[inline(always)]
 pub(crate) fn known_envelope(
     rules: &Rules,
     host: &Host,
-    key: &FlowKeyV4,
+    key: KeyRef<'_>,
     profile: u8,
     now: Instant,
+    label: impl FnOnce() -> u32,
 ) -> Option<Envelope> {
+    let neighbors = &host.neighbors;
+    let has_hops = rules.interface().link == Link::Ethernet;
     let mut mac = None;
-    if rules.interface().link == Link::Ethernet {
-        let hop = rules.next_hop_v4(key.peer);
-        mac = Some(host.neighbors.latest_v4(hop, now)?);
+    match key {
+        KeyRef::V4(key) => {
+            if has_hops {
+                mac = Some(neighbors.latest_v4(rules.next_hop_v4(key.peer), now)?);
+            }
+            Some(Envelope::v4(rules, profile, mac))
+        }
+        KeyRef::V6(key) => {
+            if has_hops {
+                mac = Some(neighbors.latest_v6(rules.next_hop_v6(key.peer), now)?);
+            }
+            Some(Envelope::v6(rules, profile, mac, label()))
+        }
     }
-    Some(Envelope::v4(rules, profile, mac))
 }
 
 impl Ip<'_> {
-    /// Finds how frames of a flow are written, and whether they can leave at once.
+    /// Finds how the frame of a segment is written, and whether it can leave at once.
     #[inline]
-    fn envelope(&mut self, key: &FlowKey, profile: u8) -> (Envelope, Result<(), Unresolved>) {
-        if let FlowKey::V4(key) = key
-            && let Some(envelope) =
-                known_envelope(self.rules, self.host, key, profile, self.env.now)
-        {
-            return (envelope, Ok(()));
+    fn envelope(&mut self, segment: &Outgoing) -> (Envelope, Result<(), Unresolved>) {
+        let (key, profile) = (KeyRef::of(&segment.key), segment.profile);
+        let label = || segment.flow_label(self.rules);
+        match known_envelope(self.rules, self.host, key, profile, self.env.now, label) {
+            Some(envelope) => (envelope, Ok(())),
+            None => self.envelope_by_search(&segment.key, profile),
         }
-        self.envelope_by_search(key, profile)
     }
 
     /// Finds the same where [`known_envelope`] has no answer.
@@ -91,7 +104,7 @@ impl Ip<'_> {
         let Some(mut buf) = self.reply_buffer() else {
             return false;
         };
-        let (envelope, resolved) = self.envelope(&segment.key, segment.profile);
+        let (envelope, resolved) = self.envelope(segment);
         let len = envelope.write(&mut buf, HEADROOM, 0, segment);
         self.env.counters.segments_out += 1;
         self.env.counters.resets_out += u64::from(segment.is_reset());

@@ -10,7 +10,7 @@
 
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use janus_mem::Frame;
 use janus_wire::MacAddr;
@@ -101,9 +101,10 @@ pub(crate) struct Neighbors {
     entries: Vec<[Entry; WAYS]>,
     /// Oldest first.
     waiting: VecDeque<Waiting>,
-    /// One of `entries`, the IPv4 neighbour that was spoken to last: nearly always the next one too. Forgotten whenever an
-    /// entry may change.
-    latest: Option<(Ipv4Addr, Neighbor)>,
+    /// Of `entries` those that were spoken to last over each family: nearly always the next ones too. Forgotten whenever an entry may
+    /// change.
+    latest_v4: Option<(Ipv4Addr, Neighbor)>,
+    latest_v6: Option<(Ipv6Addr, Neighbor)>,
     /// The neighbor that the frame dropped last was for.
     unanswered: Option<IpAddr>,
     /// Odd. Without it, whoever is on the link could choose addresses that push the gateway out of its set.
@@ -116,7 +117,8 @@ impl Neighbors {
         Neighbors {
             entries: vec![[Entry::default(); WAYS]; SETS],
             waiting: VecDeque::with_capacity(MAX_WAITING),
-            latest: None,
+            latest_v4: None,
+            latest_v6: None,
             unanswered: None,
             key: secret | 1,
         }
@@ -140,12 +142,14 @@ impl Neighbors {
         self.find(addr)
     }
 
-    /// The entry at hand was used, an unknown number of times.
+    /// The entries at hand were used, an unknown number of times.
     fn forget_latest(&mut self, now: Instant) {
-        if let Some((addr, _)) = self.latest.take()
-            && let Some(entry) = self.find(addr.into())
-        {
-            entry.used = now;
+        let latest_v4 = self.latest_v4.take().map(|(addr, _)| IpAddr::V4(addr));
+        let latest_v6 = self.latest_v6.take().map(|(addr, _)| IpAddr::V6(addr));
+        for addr in [latest_v4, latest_v6].into_iter().flatten() {
+            if let Some(entry) = self.find(addr) {
+                entry.used = now;
+            }
         }
     }
 
@@ -175,15 +179,23 @@ impl Neighbors {
     /// The hardware address of the neighbour that was looked up last, if it is this one and not stale.
     #[inline]
     pub(crate) fn latest_v4(&self, addr: Ipv4Addr, now: Instant) -> Option<MacAddr> {
-        self.latest
+        self.latest_v4
             .filter(|(latest, known)| *latest == addr && !known.is_stale(now))
             .map(|(_, known)| known.mac)
     }
 
+    /// Like [`latest_v4`](Self::latest_v4).
+    #[inline]
+    pub(crate) fn latest_v6(&self, addr: Ipv6Addr, now: Instant) -> Option<MacAddr> {
+        let (latest, known) = self.latest_v6.as_ref()?;
+        (*latest == addr && !known.is_stale(now)).then_some(known.mac)
+    }
+
     /// This neighbour was just looked up.
     pub(crate) fn remember(&mut self, addr: IpAddr, known: Neighbor) {
-        if let IpAddr::V4(addr) = addr {
-            self.latest = Some((addr, known));
+        match addr {
+            IpAddr::V4(addr) => self.latest_v4 = Some((addr, known)),
+            IpAddr::V6(addr) => self.latest_v6 = Some((addr, known)),
         }
     }
 

@@ -249,7 +249,7 @@ pub(crate) fn may_be_peer(addr: IpAddr) -> bool {
 /// No group, not `::`; and no IPv4 address in disguise: `::ffff:a.b.c.d` is for programs, never for the wire, where it
 /// would get round what is known of the IPv4 address (RFC 4038 section 4.2); the obsolete `::a.b.c.d` likewise.
 #[inline]
-fn may_be_peer_v6(addr: Ipv6Addr) -> bool {
+pub(crate) fn may_be_peer_v6(addr: Ipv6Addr) -> bool {
     let in_disguise = addr.to_bits() >> 48 == 0 && addr != Ipv6Addr::LOCALHOST;
     !addr.is_multicast() && !in_disguise
 }

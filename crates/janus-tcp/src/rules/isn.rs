@@ -1,19 +1,11 @@
 //! Initial sequence numbers by RFC 6528, the per-connection timestamp offset of RFC 7323 section 5.4, flow labels.
 
-use janus_wire::siphash::{siphash_1_3, siphash_1_3_flow};
+use janus_wire::siphash::siphash_1_3;
 use janus_wire::{FlowKey, SeqNum, StampBase};
 
 use crate::rules::Rules;
 use crate::rules::config::Secrets;
 use crate::time::Instant;
-
-/// `ISN = M + F(addresses, ports, secret)`, M a clock that ticks every 4 µs.
-/// Keeps MUST-8, SHLD-1.
-pub(crate) fn initial(secrets: &Secrets, key: &FlowKey, now: Instant) -> SeqNum {
-    let clock = (now.as_micros() / 4) as u32;
-    let hash = siphash_1_3_flow(secrets.isn, key);
-    SeqNum(clock.wrapping_add(hash as u32))
-}
 
 /// How far a connection that takes the place of one in TIME-WAIT begins beyond it: more than a window that is not
 /// scaled, as in Linux.
@@ -28,8 +20,21 @@ pub(crate) fn beyond(initial: SeqNum, old: Option<SeqNum>) -> SeqNum {
     }
 }
 
-/// Numbers that a connection has by its timestamp hash.
+/// Numbers that a connection has by one keyed hash. Of its 64 bits the timestamps' offset is 0 to 31, which the flow label takes its
+/// from, and `F` of the initial sequence number 24 to 55. A stranger learns none of them from the numbers of its own connections, and
+/// who sees the connection's packets sees all of them; 56 to 63, which hide the owner, are in none.
 impl Rules {
+    /// Returns the first sequence number of a connection, `M + F(addresses, ports, secret)` with M a clock that ticks every 4 µs,
+    /// and what its timestamps are counted from.
+    /// Keeps MUST-8, SHLD-1.
+    pub(crate) fn first_numbers(&self, key: &FlowKey, now: Instant) -> (SeqNum, StampBase) {
+        let stamps = self.secrets.stamps();
+        let hash = stamps.hash(key);
+        let clock = (now.as_micros() / 4) as u32;
+        let first = clock.wrapping_add((hash >> 24) as u32);
+        (SeqNum(first), stamps.base(hash))
+    }
+
     /// Returns what the connection's timestamps are counted from, which only this host can compute.
     #[inline]
     pub(crate) fn stamp_base(&self, key: &FlowKey) -> StampBase {
@@ -50,11 +55,10 @@ impl Rules {
         self.secrets.stamps().age_ms(base, now_ms, echo)
     }
 
-    /// Returns the connection's flow label (RFC 6437): the same for all its packets, and unpredictable to others. It comes from
-    /// the bits that the timestamp leaves.
+    /// Returns the connection's flow label (RFC 6437): the same for all its packets, and unpredictable to others.
     #[inline]
     pub(crate) fn flow_label(&self, key: &FlowKey) -> u32 {
-        (self.secrets.stamps().hash(key) >> 32) as u32 & 0x000f_ffff
+        self.stamp_base(key).flow_label()
     }
 }
 
@@ -120,7 +124,7 @@ mod tests {
         let all = |key: FlowKeyV6| {
             let flow = FlowKey::V6(key);
             (
-                initial(&rules.secrets, &flow, now),
+                rules.first_numbers(&flow, now).0,
                 timestamp(&rules, &flow, now),
                 rules.flow_label(&flow),
             )
@@ -138,8 +142,8 @@ mod tests {
 
     #[test]
     fn the_clock_part_ticks_every_four_microseconds() {
-        let secrets = Secrets::from_seed(1);
-        let at = |us| initial(&secrets, &key(1), Instant::from_micros(us));
+        let rules = rules(1);
+        let at = |us| rules.first_numbers(&key(1), Instant::from_micros(us)).0;
         assert_eq!(at(4_000) - at(0), 1_000);
     }
 
@@ -159,7 +163,7 @@ mod tests {
     fn another_tuple_or_secret_gives_another_number() {
         let (a, b) = (rules(1), rules(2));
         let now = Instant::from_millis(5);
-        let initial = |of: &Rules, port| initial(&of.secrets, &key(port), now);
+        let initial = |of: &Rules, port| of.first_numbers(&key(port), now).0;
         assert_ne!(initial(&a, 1), initial(&a, 2));
         assert_ne!(initial(&a, 1), initial(&b, 1));
         assert_ne!(timestamp(&a, &key(1), now), timestamp(&b, &key(1), now));

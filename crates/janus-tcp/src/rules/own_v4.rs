@@ -9,9 +9,12 @@ use crate::rules::interface::Interface;
 pub(crate) struct OwnV4 {
     any_local: bool,
     networks: Vec<Network>,
+    /// The only network, where there is no more than one and its address is for packets to one receiver.
+    only: Option<Network>,
 }
 
 /// One of our addresses, and the network it is in.
+#[derive(Clone, Copy)]
 struct Network {
     addr: u32,
     mask: u32,
@@ -22,6 +25,27 @@ struct Network {
 #[inline(always)]
 pub(crate) fn number(addr: Ipv4Addr) -> u32 {
     u32::from_ne_bytes(addr.octets())
+}
+
+/// First byte of an address.
+#[inline(always)]
+fn first(number: u32) -> u8 {
+    number.to_ne_bytes()[0]
+}
+
+/// Neither "this network" nor a group, nor reserved.
+#[inline(always)]
+fn is_unicast(number: u32) -> bool {
+    (1..224).contains(&first(number))
+}
+
+impl Network {
+    /// Whether `src` is neither our address, nor a broadcast of the network, nor loopback.
+    #[inline(always)]
+    fn may_be_source(&self, src: u32) -> bool {
+        const LOOPBACK: u8 = 127;
+        src != self.addr && !self.broadcasts.contains(&src) && first(src) != LOOPBACK
+    }
 }
 
 impl OwnV4 {
@@ -42,9 +66,15 @@ impl OwnV4 {
                 broadcasts: broadcasts.map(number),
             })
         });
+        let networks: Vec<Network> = networks.collect();
+        let only = match networks[..] {
+            [own] if is_unicast(own.addr) && !interface.any_local => Some(own),
+            _ => None,
+        };
         OwnV4 {
             any_local: interface.any_local,
-            networks: networks.collect(),
+            networks,
+            only,
         }
     }
 
@@ -52,23 +82,19 @@ impl OwnV4 {
     /// [`Interface::is_ours`] have it.
     #[inline(always)]
     pub(crate) fn takes(&self, src: u32, dst: u32) -> bool {
-        const LOOPBACK: u8 = 127;
-        let first = |number: u32| number.to_ne_bytes()[0];
-        let is_unicast = |number: u32| (1..224).contains(&first(number));
-        if !is_unicast(src) || !is_unicast(dst) {
-            return false;
+        match &self.only {
+            Some(own) => own.addr == dst && is_unicast(src) && own.may_be_source(src),
+            None => self.takes_by_search(src, dst),
         }
-        if self.any_local {
-            return true;
-        }
-        let mut is_ours = false;
-        for own in &self.networks {
-            is_ours |= own.addr == dst;
-            if own.addr == src || own.broadcasts.contains(&src) {
-                return false;
-            }
-        }
-        is_ours && first(src) != LOOPBACK
+    }
+
+    #[inline(never)]
+    fn takes_by_search(&self, src: u32, dst: u32) -> bool {
+        is_unicast(src)
+            && is_unicast(dst)
+            && (self.any_local
+                || self.networks.iter().any(|own| own.addr == dst)
+                    && self.networks.iter().all(|own| own.may_be_source(src)))
     }
 
     /// Whether `peer` is in one of our networks.

@@ -13,7 +13,6 @@ use crate::ip::emit::{Unresolved, known_envelope};
 use crate::rules::profile::DEFAULT;
 use crate::stack::Stack;
 use crate::store::cold::{EndReason, NONE, State, flag};
-use crate::store::flows::KeyRef;
 use crate::store::hot::hot_flag;
 use crate::store::keys::{ConnSlot, HotId, Key};
 use crate::store::outgoing::Outgoing;
@@ -130,11 +129,10 @@ impl Stack {
     fn flush(&mut self, conn: ConnSlot, out: &mut Vec<Frame>, end: usize) {
         let before = out.len();
         let (key, tcb) = self.store.tcbs.with_key(conn);
-        let profile = tcb.profile;
-        let at_hand = match key {
-            KeyRef::V4(key) => known_envelope(&self.rules, &self.host, key, profile, self.env.now),
-            KeyRef::V6(_) => None,
-        };
+        let (profile, hot) = (tcb.profile, tcb.hot);
+        let label = || hot.map_or(0, |id| self.store.hot[id].timers.stamps.flow_label());
+        let (rules, host) = (&self.rules, &self.host);
+        let at_hand = known_envelope(rules, host, key, profile, self.env.now, label);
         let (envelope, resolved) = match at_hand {
             Some(envelope) => (envelope, Ok(())),
             None => {

@@ -271,7 +271,15 @@ pub(crate) enum KeyRef<'a> {
     V6(&'a FlowKeyV6),
 }
 
-impl KeyRef<'_> {
+impl<'a> KeyRef<'a> {
+    #[inline(always)]
+    pub(crate) fn of(key: &'a FlowKey) -> KeyRef<'a> {
+        match key {
+            FlowKey::V4(key) => KeyRef::V4(key),
+            FlowKey::V6(key) => KeyRef::V6(key),
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn get(self) -> FlowKey {
         match self {

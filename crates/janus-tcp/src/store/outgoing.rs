@@ -2,7 +2,7 @@
 
 use janus_wire::tcp::options::SackBlocks;
 use janus_wire::tcp::{Flags, Options};
-use janus_wire::{FlowKey, SeqNum};
+use janus_wire::{FlowKey, SeqNum, StampBase};
 
 use crate::rules::Rules;
 use crate::store::cold::{Tcb, flag};
@@ -20,6 +20,8 @@ pub(crate) struct Outgoing {
     pub(crate) options: Options,
     /// The set of socket options whose time to live and type of service the packet has.
     pub(crate) profile: u8,
+    /// Offset of the connection's timestamps, if it is at hand: over IPv6 the flow label comes from it.
+    stamps: Option<StampBase>,
 }
 
 impl Outgoing {
@@ -42,7 +44,22 @@ impl Outgoing {
             urgent: 0,
             options,
             profile,
+            stamps: None,
         }
+    }
+
+    /// Notes the offset of the connection's timestamps.
+    #[inline(always)]
+    pub(crate) fn with_stamps(mut self, stamps: StampBase) -> Outgoing {
+        self.stamps = Some(stamps);
+        self
+    }
+
+    /// Returns the packet's flow label, which only IPv6 has.
+    #[inline(always)]
+    pub(crate) fn flow_label(&self, rules: &Rules) -> u32 {
+        let stamps = self.stamps.unwrap_or_else(|| rules.stamp_base(&self.key));
+        stamps.flow_label()
     }
 
     #[inline(always)]
@@ -92,6 +109,7 @@ impl Outgoing {
             urgent: 0,
             options: usual_options(tcb, stamp),
             profile: tcb.profile,
+            stamps: None,
         }
     }
 

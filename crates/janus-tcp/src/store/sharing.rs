@@ -11,7 +11,7 @@ use core::time::Duration;
 use std::net::IpAddr;
 
 use janus_wire::FlowKey;
-use janus_wire::siphash::{siphash_1_3, words_of};
+use janus_wire::siphash::words_of;
 
 use crate::rules::Rules;
 use crate::store::cold::Tcb;
@@ -40,6 +40,13 @@ struct Path {
     learned_at: Instant,
 }
 
+/// Which paths share a set is keyed, so that a peer cannot choose which to push out. No answer shows which do.
+fn set_number(key: (u64, u64), to: IpAddr) -> usize {
+    let [high, low] = words_of(to);
+    let mixed = (high ^ key.1).wrapping_mul(key.0 | 1) ^ low;
+    (mixed.wrapping_mul(key.0 | 1) >> 32) as usize % SETS
+}
+
 /// The table.
 #[derive(Default)]
 pub(crate) struct PathFacts {
@@ -54,10 +61,8 @@ impl PathFacts {
         self.sets.is_empty()
     }
 
-    /// Which paths share a set is keyed, so that a peer cannot choose which to push out.
     fn set_of(&mut self, key: (u64, u64), to: IpAddr) -> Option<&mut [Option<Path>; WAYS]> {
-        let set = siphash_1_3(key, words_of(to)) as usize % SETS;
-        self.sets.get_mut(set)
+        self.sets.get_mut(set_number(key, to))
     }
 
     fn of(&mut self, key: (u64, u64), to: IpAddr, now: Instant) -> Option<Facts> {

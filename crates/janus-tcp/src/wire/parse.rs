@@ -1,16 +1,13 @@
 //! From a frame to what the engine wants to know of it. First pass of the batch: nothing here looks at a flow.
 
-use std::net::{IpAddr, Ipv4Addr};
-
 use janus_mem::Frame;
 use janus_wire::tcp::{self, Flags, Options, SackBlocks};
+use janus_wire::usual::{Segment, SegmentV4, SegmentV6};
 use janus_wire::{
     FlowKey, FlowKeyV4, FlowKeyV6, Link, SeqNum, TableHash, checksum, ethernet, ipv4, ipv6, proto,
-    usual,
 };
 
 use crate::rules::Rules;
-use crate::rules::interface::may_be_peer;
 use crate::rules::own_v4::number;
 use crate::store::cold::NONE;
 use crate::store::counters::Counters;
@@ -224,17 +221,20 @@ fn look(
     let data = frame.data();
     match rules.interface().link {
         Link::Ip => match data.first().ok_or(Refused::Malformed)? >> 4 {
-            6 => look_v6(frame, data, false, rules, hash, parsed),
+            6 => look_v6_to_one(frame, data, rules, hash, parsed),
             _ => look_v4(frame, data, rules, hash, parsed),
         },
         Link::Ethernet => match ethernet::ipv4_to_one(data) {
             Some(packet) => look_v4(frame, packet, rules, hash, parsed),
-            None => look_behind_ethernet(frame, rules, hash, parsed),
+            None => match ethernet::ipv6_to_one(data) {
+                Some(packet) => look_v6_to_one(frame, packet, rules, hash, parsed),
+                None => look_behind_ethernet(frame, rules, hash, parsed),
+            },
         },
     }
 }
 
-/// Reads a frame that is not plainly an IPv4 packet for one receiver.
+/// Reads a frame that is not plainly an IP packet for one receiver.
 #[inline(never)]
 fn look_behind_ethernet(
     frame: &Frame,
@@ -265,7 +265,7 @@ fn look_v4(
     hash: &TableHash,
     parsed: &mut Parsed,
 ) -> Result<Kind, Refused> {
-    let Some(segment) = usual::read(packet) else {
+    let Some(segment) = SegmentV4::read(packet) else {
         return look_v4_by_parts(frame, packet, rules, hash, parsed);
     };
     if !rules.interface().rx_checksum && !segment.ip_is_sound() {
@@ -279,16 +279,50 @@ fn look_v4(
     if !rules.interface().rx_checksum && !segment.tcp_is_sound() {
         return Err(Refused::Checksum);
     }
-    let key = FlowKeyV4 {
-        peer: Ipv4Addr::from_octets(src.to_ne_bytes()),
-        local: Ipv4Addr::from_octets(dst.to_ne_bytes()),
-        peer_port: segment.src_port(),
-        local_port: segment.dst_port(),
-    };
-    let options_off =
-        usize::from(frame.buf.off()) + rules.interface().link.header_len() + usual::LEN;
+    let key = segment.flow();
     parsed.key = FlowKey::V4(key);
     parsed.hash = hash.v4(&key);
+    note(&segment, frame, rules, parsed, segment.ecn());
+    Ok(Kind::Segment)
+}
+
+/// Like [`look_v4`], of a packet that was for one receiver on the link.
+#[inline(never)]
+fn look_v6_to_one(
+    frame: &Frame,
+    packet: &[u8],
+    rules: &Rules,
+    hash: &TableHash,
+    parsed: &mut Parsed,
+) -> Result<Kind, Refused> {
+    let Some(segment) = SegmentV6::read(packet) else {
+        return look_v6(frame, packet, false, rules, hash, parsed);
+    };
+    // As below.
+    let key = segment.flow();
+    if !rules.own_v6().takes(key.peer, key.local) {
+        return Err(Refused::Address);
+    }
+    if !rules.interface().rx_checksum && !segment.tcp_is_sound() {
+        return Err(Refused::Checksum);
+    }
+    parsed.key = FlowKey::V6(key);
+    parsed.hash = hash.v6(&key);
+    note(&segment, frame, rules, parsed, segment.ecn());
+    Ok(Kind::Segment)
+}
+
+/// Notes all of a usual segment but its flow.
+#[inline(always)]
+fn note<const IP: usize>(
+    segment: &Segment<'_, IP>,
+    frame: &Frame,
+    rules: &Rules,
+    parsed: &mut Parsed,
+    ecn: u8,
+) {
+    let link = rules.interface().link.header_len();
+    let options_off = usize::from(frame.buf.off()) + link + segment.headers_len();
     parsed.candidate = NONE;
     parsed.seq = segment.seq();
     parsed.ack = segment.ack();
@@ -297,9 +331,8 @@ fn look_v4(
     parsed.payload_off = (options_off + segment.options_len()) as u16;
     parsed.payload_len = segment.payload_len() as u16;
     parsed.options_len = segment.options_len() as u8;
-    parsed.ecn = segment.ecn();
+    parsed.ecn = ecn;
     parsed.timestamps = segment.timestamps();
-    Ok(Kind::Segment)
 }
 
 #[inline(never)]
@@ -363,9 +396,7 @@ fn look_v6(
             false => Err(Refused::Address),
         };
     }
-    let (src, dst) = (IpAddr::V6(ip.src), IpAddr::V6(ip.dst));
-    if !rules.interface().is_ours(dst) || !may_be_peer(dst) || !rules.interface().may_be_source(src)
-    {
+    if !rules.own_v6().takes(ip.src, ip.dst) {
         return Err(Refused::Address);
     }
     if ip.is_fragment() || ip.proto != proto::TCP {

@@ -8,7 +8,7 @@ use crate::queue::Backend;
 use crate::testing::{
     CLIENT, SERVER, arp, balancer, frame, mark, pool, request, segment, steerer, steerer_of,
 };
-use janus_csb::Balancer;
+use janus_csb::{Balancer, Tag};
 use janus_mem::{Depot, Growth, LENT};
 use janus_wire::Link;
 use std::collections::HashMap;
@@ -204,6 +204,28 @@ fn arp_is_seen_by_every_shard_and_junk_by_none() {
         );
         fabric.finish();
     });
+}
+
+#[test]
+fn a_shard_that_is_alone_gets_every_frame_unread() {
+    let mut fabric = fabric(None, 1, 1024);
+    let _ = fabric.settle();
+    let sent = [request(LINK, 7, 1), vec![0; 30]];
+    fabric.far_sends(sent.clone());
+    let got = fabric.settle().remove(0);
+    assert!(
+        got.iter()
+            .map(Frame::data)
+            .eq(sent.iter().map(Vec::as_slice))
+    );
+    let published = fabric.balancer.current().look_up(0, 80).1;
+    for frame in got {
+        assert_eq!(Tag::from_bits(frame.tag), published);
+        fabric.ports[0].1.free(frame.buf);
+    }
+    assert_eq!(fabric.sum(|c| &c.received), 2);
+    assert_eq!(fabric.sum(|c| &c.delivered), 2);
+    fabric.finish();
 }
 
 #[test]

@@ -141,7 +141,7 @@ impl Stack {
             }
             Some(_) => return Err(Error::AddrInUse),
         };
-        let iss = isn::beyond(isn::initial(self.rules.secrets(), &key, now), old);
+        let iss = isn::beyond(self.rules.first_numbers(&key, now).0, old);
         let opened = self.open(&key, hash, iss, options)?;
         if old.is_some() {
             self.moved(&key);

@@ -98,6 +98,7 @@ impl Stack {
         self.syn_ack(
             *p.key(),
             &record,
+            base,
             offer.timestamp(clock, self.rules.secrets().stamps().bits()),
         );
     }

@@ -4,7 +4,7 @@
 
 use janus_mem::Frame;
 use janus_wire::tcp::{Flags, Options};
-use janus_wire::{FlowKey, SeqNum};
+use janus_wire::{FlowKey, SeqNum, StampBase};
 
 use crate::congestion;
 use crate::conn::loss::ecn;
@@ -43,12 +43,10 @@ impl Stack {
         }
         let profile = listener.profile;
         let options = p.all_options(frame);
+        let (first, base) = self.rules.first_numbers(p.key(), self.env.now);
         let record = HalfOpen {
             irs: p.seq(),
-            iss: isn::beyond(
-                isn::initial(self.rules.secrets(), p.key(), self.env.now),
-                old,
-            ),
+            iss: isn::beyond(first, old),
             ts_recent: options.timestamps.map_or(0, |(value, _)| value),
             sent_at: self.env.now,
             listener: id.0,
@@ -83,20 +81,22 @@ impl Stack {
             self.moved(p.key());
         }
         self.index.listeners.half_opened(id);
-        self.send_syn_ack(slot);
+        let clock = self.rules.timestamp(base, self.env.now_ms);
+        self.syn_ack(*p.key(), &record, base, clock);
     }
 
-    /// Keeps 2018-1, 3168-12, MAY-3, SHLD-5.
+    /// Sends the SYN-ACK of a half-open record once more.
     pub(crate) fn send_syn_ack(&mut self, slot: u32) {
         let record = *self.index.half_open.get(slot);
         let key = self.index.half_open.key(slot);
         let base = self.rules.stamp_base(&key);
         let clock = self.rules.timestamp(base, self.env.now_ms);
-        self.syn_ack(key, &record, clock);
+        self.syn_ack(key, &record, base, clock);
     }
 
-    /// The SYN-ACK that a record describes, with the timestamp `clock` if it has timestamps.
-    pub(crate) fn syn_ack(&mut self, key: FlowKey, record: &HalfOpen, clock: u32) {
+    /// The SYN-ACK that a record describes, with the timestamp `clock`, counted from `base`, if it has timestamps.
+    /// Keeps 2018-1, 3168-12, MAY-3, SHLD-5.
+    pub(crate) fn syn_ack(&mut self, key: FlowKey, record: &HalfOpen, base: StampBase, clock: u32) {
         let scaled = record.peer_scale != NO_SCALE;
         let profile = self.index.listeners.profile(record.listener);
         let options = Options {
@@ -115,7 +115,7 @@ impl Stack {
         let flags = Flags::SYN | Flags::ACK | ecn::syn_ack_flags(record.flags);
         let numbers = (record.iss, record.irs + 1);
         let segment = Outgoing::new(key, numbers, flags, window, options, profile);
-        self.ip().reply(&segment);
+        self.ip().reply(&segment.with_stamps(base));
     }
 
     /// A segment for a half-open record: the SYN-RECEIVED state of section 3.10.7.4.
