@@ -17,40 +17,26 @@
 
 mod support;
 
-use std::future::poll_fn;
-use std::io::{Read, Write};
-use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::pin::Pin;
 use std::sync::mpsc::{Sender, channel};
-use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use janus::{BackendChoice, Runtime};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use support::far::App;
 use support::far::plan::{Mode, Phase};
-use support::far::{App, ECHO_LEN};
-use support::meter::thread_cpu;
+use support::kernel::{self, Kernel, Load, connect, read_answer, send_request};
 use support::report::{Report, Value, quantile};
 use support::served::{Layout, Server, begin};
 use support::witness::bare::Bare;
 use support::witness::threads::stolen_ticks;
 use support::{Scale, memory};
-use tokio::io::{AsyncRead, ReadBuf};
 
-/// As long as what the far end sends.
-const REQUEST: [u8; ECHO_LEN] = [7; ECHO_LEN];
 const QUANTILES: [f64; 2] = [50.0, 99.0];
 /// Connections with requests, and requests or short connections in progress at a time.
 const WINDOW: u32 = 64;
 /// Before each measurement.
 const WARM: Duration = Duration::from_millis(100);
-/// Destination addresses that clients take in turn, each with a range of local ports of its own.
-const ADDRESSES: u32 = 64;
-/// Name of the thread that tokio serves on.
-const TOKIO: &str = "tokio-server";
-/// Name of the thread that asks it.
-const CLIENT: &str = "kernel-client";
 /// How long the clock alone is read on each processor before a round.
 const BARE: Duration = Duration::from_millis(10);
 /// For what the kernel frees late.
@@ -73,15 +59,21 @@ fn main() {
 /// Processor time of the serving side for each piece of work.
 fn costs(report: &mut Report, name: &'static str, mode: Mode, rounds: usize, run_time: Duration) {
     let (mut janus, mut tokio, mut both) = (Vec::new(), Vec::new(), Vec::new());
-    let server = Tokio::start();
+    let server = Kernel::tokio();
+    let load = Load {
+        mode,
+        window: WINDOW,
+        held: WINDOW,
+    };
     for round in 0..rounds {
         for who in [round % 2, 1 - round % 2] {
             if who == 0 {
                 janus.push(janus_cost(mode, run_time));
             } else {
-                let (alone, with_client) = server.cost(mode, run_time);
-                tokio.push(alone);
-                both.push(with_client);
+                let cost = server.cost(load, WARM, run_time);
+                assert_eq!(cost.wrong, 0, "wrong answers");
+                tokio.push(cost.server_ns);
+                both.push(cost.both_ns);
             }
         }
     }
@@ -115,114 +107,6 @@ fn janus_cost(mode: Mode, run_time: Duration) -> f64 {
         held,
     };
     server.measure(phase, WARM, run_time).costs[0]
-}
-
-/// A tokio runtime that serves echo on a thread of its own, until the program ends.
-struct Tokio {
-    port: u16,
-}
-
-impl Tokio {
-    fn start() -> Self {
-        let (told, port) = channel();
-        let serve = async move {
-            let any = (Ipv4Addr::UNSPECIFIED, 0);
-            let listener = tokio::net::TcpListener::bind(any).await.expect("a port");
-            let _ = told.send(listener.local_addr().expect("bound").port());
-            loop {
-                let (stream, _) = listener.accept().await.expect("a connection");
-                tokio::spawn(echo(stream));
-            }
-        };
-        let thread = std::thread::Builder::new().name(TOKIO.into());
-        let started = thread.spawn(move || one_thread().block_on(serve));
-        started.expect("a thread");
-        Self {
-            port: port.recv().expect("bound"),
-        }
-    }
-
-    /// Nanoseconds of the server's thread, and of the client's too, for each piece of work.
-    fn cost(&self, mode: Mode, run_time: Duration) -> (f64, f64) {
-        let port = self.port;
-        let thread = std::thread::Builder::new().name(CLIENT.into());
-        let client = thread.spawn(move || {
-            let mut held = Vec::new();
-            if mode != Mode::Short {
-                held.extend((0..WINDOW).map(|number| connect(port, number)));
-            }
-            let mut begun = 0;
-            ask(port, &mut held, &mut begun, WARM);
-            let used = || [TOKIO, CLIENT].map(|name| thread_cpu(name).as_nanos() as f64);
-            let (before, first) = (used(), begun);
-            ask(port, &mut held, &mut begun, run_time);
-            let after = used();
-            let each = |at: usize| (after[at] - before[at]) / f64::from(begun - first);
-            (each(0), each(0) + each(1))
-        });
-        client.expect("a thread").join().expect("every answer")
-    }
-}
-
-fn one_thread() -> tokio::runtime::Runtime {
-    let built = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build();
-    built.expect("a runtime of tokio's")
-}
-
-/// Sends back what comes. The buffer is on the stack while the task runs: an idle connection holds none.
-async fn echo(mut stream: tokio::net::TcpStream) {
-    while poll_fn(|context| echo_once(&mut stream, context)).await {}
-}
-
-/// Whether the connection goes on. A client here waits for its answer, which thus always fits the kernel's buffer.
-fn echo_once(stream: &mut tokio::net::TcpStream, context: &mut Context<'_>) -> Poll<bool> {
-    let mut bytes = [MaybeUninit::uninit(); 1_024];
-    let mut read = ReadBuf::uninit(&mut bytes);
-    let came = ready!(Pin::new(&mut *stream).poll_read(context, &mut read));
-    let piece = read.filled();
-    let is_sent = || {
-        stream
-            .try_write(piece)
-            .is_ok_and(|sent| sent == piece.len())
-    };
-    Poll::Ready(came.is_ok() && !piece.is_empty() && is_sent())
-}
-
-/// Connection number `number` to a port of this machine.
-fn connect(port: u16, number: u32) -> TcpStream {
-    let address = Ipv4Addr::new(127, 0, 0, 1 + (number % ADDRESSES) as u8);
-    TcpStream::connect((address, port)).expect("a connection")
-}
-
-fn send_request(mut stream: &TcpStream) {
-    stream.write_all(&REQUEST).expect("room for a request");
-}
-
-fn read_answer(mut stream: &TcpStream) {
-    let mut answer = [0; REQUEST.len()];
-    stream.read_exact(&mut answer).expect("an answer");
-    assert_eq!(answer, REQUEST, "a wrong answer");
-}
-
-/// Works for `time`: requests over the connections `held`, or where there are none, short connections.
-fn ask(port: u16, held: &mut Vec<TcpStream>, begun: &mut u32, time: Duration) {
-    let is_short = held.is_empty();
-    let start = Instant::now();
-    while start.elapsed() < time {
-        for number in 0..WINDOW {
-            if is_short {
-                held.push(connect(port, *begun));
-            }
-            send_request(&held[number as usize]);
-            *begun += 1;
-        }
-        held.iter().for_each(read_answer);
-        if is_short {
-            held.clear();
-        }
-    }
 }
 
 /// Bytes for each connection that was used once and rests now.
@@ -282,7 +166,7 @@ fn tokio_memory(conns: u32) -> Result<TokioMemory, String> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0));
     let listener = listener.map_err(|error| format!("a listener: {error}"))?;
     let port = listener.local_addr().expect("bound").port();
-    let runtime = one_thread();
+    let runtime = kernel::one_thread();
     let look = || {
         std::thread::sleep(REST);
         (memory::resident_bytes(), memory::slab_bytes())
@@ -299,7 +183,7 @@ fn tokio_memory(conns: u32) -> Result<TokioMemory, String> {
     runtime.block_on(async {
         for (client, server) in pairs {
             server.set_nonblocking(true).expect("a socket");
-            tokio::spawn(echo(
+            tokio::spawn(kernel::echo(
                 tokio::net::TcpStream::from_std(server).expect("a socket"),
             ));
             send_request(&client);
@@ -346,7 +230,7 @@ fn first_answer(report: &mut Report, rounds: usize, each: u32) {
     let runtime = built.expect("a runtime");
     let handle = runtime.handle();
     let serving = std::thread::spawn(move || runtime.run(move || accept_all(told.clone())));
-    let ports = [port.recv().expect("bound"), Tokio::start().port];
+    let ports = [port.recv().expect("bound"), Kernel::tokio().port];
     let mut took = [const { [const { Vec::new() }; QUANTILES.len()] }; 2];
     let (mut bare, mut disturbed) = (Bare::default(), 0);
     for round in 0..rounds {

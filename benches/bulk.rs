@@ -110,9 +110,9 @@ fn rows(report: &mut Report, dir: Dir, side: &Side) {
     report.median("gbit_per_s", &each(|cost, _| 8.0 / cost), "Gbit/s", &params);
     let segments = each(|cost, payload| cost * payload);
     report.median("server_ns_per_segment", &segments, "ns", &params);
-    let wrong = side.streams.wrong;
+    let wrong = side.streams.app.wrong;
     report.row("bad_answers", wrong as f64, "count", &params);
     if wrong > 0 {
-        eprintln!("wrong bytes: {:?}", side.streams.stack.counters());
+        eprintln!("wrong bytes: {:?}", side.streams.server.stack.counters());
     }
 }

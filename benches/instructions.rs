@@ -224,11 +224,11 @@ fn stream(ends: Ends, dir: Dir, segments: u64) -> u64 {
     streams.clock = Clock::Turns(0);
     streams.open();
     let payload = streams.payload() as u64;
-    while streams.bytes < segments * payload {
-        streams.turn(dir, true);
+    while streams.app.bytes < segments * payload {
+        streams.turn(dir);
     }
-    assert_eq!(streams.wrong, 0);
-    streams.bytes / payload
+    assert_eq!(streams.app.wrong, 0);
+    streams.app.bytes / payload
 }
 
 fn ring() -> Ring {

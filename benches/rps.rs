@@ -48,6 +48,7 @@ fn all_served(report: &mut Report, conns: u32, rounds: Rounds) {
         six,
         held: conns,
         ends_first: false,
+        timestamps: true,
     };
     let mut sides: Vec<Side> = Vec::new();
     for serving in Serving::wanted() {

@@ -51,7 +51,13 @@ fn count(kind: Kind, tamper: fn(&mut [u8])) -> (u64, u64) {
 
 /// Serves short connections over IPv6, while `tamper` is at work; the counts.
 fn count_over_six(tamper: Option<fn(&mut [u8])>) -> Counts {
-    let (mut engine, plan) = engine_at(Ends::over_six(), 0);
+    count_between(Ends::over_six(), tamper)
+}
+
+/// Serves short connections between these ends, all of a window at once, while `tamper` is at work; the counts.
+fn count_between(ends: Ends, tamper: Option<fn(&mut [u8])>) -> Counts {
+    let (mut engine, plan) = engine_at(ends, 0);
+    plan.set_interleaved();
     engine.tamper = tamper;
     plan.set(Phase {
         mode: Mode::Short,
@@ -161,6 +167,22 @@ fn an_honest_server_has_no_wrong_answers_and_keeps_nothing() {
 fn an_honest_server_over_ipv6_has_no_wrong_answers() {
     let counts = count_over_six(None);
     assert_eq!(counts.bad(), 0, "{counts:?}");
+}
+
+#[test]
+fn without_timestamps_too_only_an_honest_server_has_no_wrong_answers() {
+    let counts = count_between(Ends::without_timestamps(), None);
+    assert_eq!(counts.bad(), 0, "{counts:?}");
+    let counts = count_between(
+        Ends::without_timestamps(),
+        Some(|frame| {
+            if is_tcp(frame) && frame.len() > ETH + IP + tcp::LEN && !is_syn_ack(frame) {
+                frame[ETH + IP + 7] ^= 1;
+                sum_again(frame);
+            }
+        }),
+    );
+    assert!(counts.get(Kind::BadSequence) > 0 && counts.get(Kind::BadSequence) == counts.bad());
 }
 
 #[test]
@@ -327,10 +349,10 @@ fn spoil_stream(dir: Dir, way_in: Tamper, way_out: Tamper) -> Streams {
     streams.open();
     (streams.tamper_in, streams.tamper_out) = (Some(way_in), Some(way_out));
     for _ in 0..200 {
-        streams.turn(dir, true);
+        streams.turn(dir);
     }
     streams.settle(dir);
-    assert!(streams.bytes >= 20 * 1_448, "{}", streams.bytes);
+    assert!(streams.app.bytes >= 20 * 1_448, "{}", streams.app.bytes);
     streams
 }
 
@@ -355,16 +377,20 @@ fn once(after: usize, mut deed: impl FnMut(&mut [u8]) -> bool + 'static) -> Tamp
 #[test]
 fn honest_streams_have_no_wrong_answers() {
     for dir in [IN, Dir::Rx { lent: true }, Dir::Tx] {
-        for ends in [Ends::default(), Ends::over_six()] {
+        for ends in [
+            Ends::default(),
+            Ends::over_six(),
+            Ends::without_timestamps(),
+        ] {
             let mut streams = Streams::new_at(ends, 2);
             streams.clock = Clock::Turns(0);
             streams.open();
             for _ in 0..200 {
-                streams.turn(dir, true);
+                streams.turn(dir);
             }
             streams.settle(dir);
-            assert!(streams.bytes > 50_000);
-            assert_eq!(streams.wrong, 0);
+            assert!(streams.app.bytes > 50_000);
+            assert_eq!(streams.app.wrong, 0);
         }
     }
 }
@@ -377,11 +403,11 @@ fn a_wrong_checksum_in_a_stream_is_a_wrong_answer_either_way() {
     };
     let streams = spoil_stream(IN, once(20, flip), nothing());
     // The far end sends nothing again: the stream never ends.
-    assert_eq!(streams.wrong, 1);
-    assert_eq!(streams.stack.counters().dropped_checksum, 1);
+    assert_eq!(streams.app.wrong, 1);
+    assert_eq!(streams.server.stack.counters().dropped_checksum, 1);
     let streams = spoil_stream(Dir::Tx, nothing(), once(20, flip));
-    assert_eq!(streams.wrong, 1);
-    assert!(streams.stack.counters().retransmissions > 0);
+    assert_eq!(streams.app.wrong, 1);
+    assert!(streams.server.stack.counters().retransmissions > 0);
 }
 
 #[test]
@@ -391,10 +417,10 @@ fn an_old_timestamp_in_a_stream_is_a_wrong_answer_either_way() {
         true
     };
     let streams = spoil_stream(IN, once(20, flip), nothing());
-    assert_eq!(streams.wrong, 1);
-    assert_eq!(streams.stack.counters().dropped_paws, 1);
+    assert_eq!(streams.app.wrong, 1);
+    assert_eq!(streams.server.stack.counters().dropped_paws, 1);
     let streams = spoil_stream(Dir::Tx, nothing(), once(20, flip));
-    assert_eq!(streams.wrong, 1);
+    assert_eq!(streams.app.wrong, 1);
 }
 
 /// Place of the first SACK block's edges, if there is one.
@@ -428,7 +454,7 @@ fn move_edge(frame: &mut [u8], edge: usize, by: u32) {
 fn a_wrong_edge_of_the_servers_sack_is_a_wrong_answer() {
     // A gap makes the server SACK, and the stream one that never ends.
     let streams = spoil_stream(IN, once(20, |_| false), nothing());
-    assert_eq!(streams.wrong, 1);
+    assert_eq!(streams.app.wrong, 1);
     for edge in [0, 1] {
         for bit in [0, 3, 11, 20, 31] {
             let spoil: Tamper = Box::new(move |frame| {
@@ -436,7 +462,7 @@ fn a_wrong_edge_of_the_servers_sack_is_a_wrong_answer() {
                 true
             });
             let streams = spoil_stream(IN, once(20, |_| false), spoil);
-            assert!(streams.wrong > 1, "edge {edge}, bit {bit}");
+            assert!(streams.app.wrong > 1, "edge {edge}, bit {bit}");
         }
     }
 }
@@ -455,18 +481,23 @@ fn spoil_sacks(edge: usize, by: u32) -> Streams {
 #[test]
 fn a_sack_of_what_the_far_end_has_not_got_frees_nothing() {
     let honest = spoil_sacks(0, 0);
-    assert_eq!(honest.wrong, 0);
-    assert!(honest.stack.counters().retransmissions >= 2);
+    assert_eq!(honest.app.wrong, 0);
+    assert!(honest.server.stack.counters().retransmissions >= 2);
     // It says that the second one, and one after it, have come: that is taken for true until the far end seems to have
     // thrown them away.
     let longer = spoil_sacks(1, 2 * 1_448);
-    assert_eq!(longer.wrong, 0, "{:?}", longer.stack.counters());
-    assert!(longer.stack.counters().sack_reneged > 0);
+    assert_eq!(longer.app.wrong, 0, "{:?}", longer.server.stack.counters());
+    assert!(longer.server.stack.counters().sack_reneged > 0);
     // It says that what was never sent has, or what is acknowledged.
     for (edge, by) in [(1, 1 << 30), (0, 1_448u32.wrapping_neg())] {
         let invalid = spoil_sacks(edge, by);
-        assert_eq!(invalid.wrong, 0, "{:?}", invalid.stack.counters());
-        assert!(invalid.stack.counters().sack_invalid > 0);
+        assert_eq!(
+            invalid.app.wrong,
+            0,
+            "{:?}",
+            invalid.server.stack.counters()
+        );
+        assert!(invalid.server.stack.counters().sack_invalid > 0);
     }
 }
 
@@ -481,7 +512,7 @@ fn what_a_server_never_sends_again_is_a_wrong_answer() {
         }
         lost.as_ref() != Some(&seq)
     });
-    assert_eq!(spoil_stream(Dir::Tx, nothing(), lose).wrong, 1);
+    assert_eq!(spoil_stream(Dir::Tx, nothing(), lose).app.wrong, 1);
 }
 
 #[test]

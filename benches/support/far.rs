@@ -1,5 +1,6 @@
 //! The far end of the wire: a load generator that keeps no connections. What it sends next follows from the packet it
-//! got: the acknowledgement number tells how far the client is, the timestamp echo where the server's sequence began.
+//! got: the acknowledgement number tells how far the client is, the timestamp echo where the server's sequence began. On a wire
+//! without timestamps a table tells that.
 //! Every answer is validated. The time spent in here is measured, so that it can be taken off the server's account.
 
 mod app;
@@ -78,6 +79,7 @@ pub struct Far {
     phase: Phase,
     /// What may still be begun.
     credit: u32,
+    interleaved: bool,
     due: VecDeque<Due>,
     parked: VecDeque<Parked>,
     /// State of the generator that shuffles `parked`; never zero.
@@ -86,6 +88,8 @@ pub struct Far {
     told: VecDeque<Told>,
     /// Short connections come at a rate.
     pace: Option<Pace>,
+    /// Timestamp that each connection would have, on a wire without timestamps.
+    untimed: Option<Vec<u32>>,
     counts: Counts,
 }
 
@@ -105,6 +109,7 @@ impl Far {
         let queues = plan.ends.len() as u32;
         Self {
             crafter: Crafter::new(&ends),
+            untimed: (!ends.timestamps).then(Vec::new),
             ends,
             app,
             index,
@@ -116,6 +121,7 @@ impl Far {
                 held: 0,
             },
             credit: 0,
+            interleaved: false,
             due: VecDeque::with_capacity(1 << 16),
             parked,
             random: index as u64 + 1,
@@ -154,10 +160,7 @@ impl Far {
             given += 1;
         }
         self.counts.add(Kind::FramesIn, given as u64);
-        let now = self.clock_out(start);
-        if let Some(pace) = &mut self.pace {
-            pace.readings.leaves(start, now, given as u64);
-        }
+        self.clock_out(start, given as u64);
     }
 
     /// Whether the benchmark has switched the phase and this end has not followed yet.
@@ -185,10 +188,19 @@ impl Far {
             n += 1;
         }
         self.counts.add(Kind::FramesOut, n);
-        let now = self.clock_out(start);
-        if let Some(pace) = &mut self.pace {
-            pace.readings.leaves(start, now, n);
+        self.clock_out(start, n);
+    }
+
+    /// Takes back the frames that a server is done with which has no buffers of its own.
+    #[inline(never)]
+    pub fn take_back(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) {
+        let start = Instant::now();
+        self.clock_in(start);
+        let n = frames.len() as u64;
+        for frame in frames.drain(..) {
+            pool.free(frame.buf);
         }
+        self.clock_out(start, n);
     }
 
     fn clock_in(&mut self, start: Instant) {
@@ -197,12 +209,15 @@ impl Far {
         }
     }
 
-    fn clock_out(&mut self, start: Instant) -> Instant {
+    /// Ends a call that began at `start` and was about so many frames.
+    fn clock_out(&mut self, start: Instant, frames: u64) {
         let now = Instant::now();
         let inside = now.saturating_duration_since(start);
         self.counts.add(Kind::InsideNs, inside.as_nanos() as u64);
         self.plan.ends[self.index].publish(&self.counts);
-        now
+        if let Some(pace) = &mut self.pace {
+            pace.readings.leaves(start, now, frames);
+        }
     }
 
     fn follow_plan(&mut self) {
@@ -213,6 +228,7 @@ impl Far {
         let acknowledged = self.acknowledges_at_once();
         self.epoch = epoch;
         self.phase = self.plan.phase();
+        self.interleaved = self.plan.is_interleaved();
         self.follow_pace();
         let share = self.phase.window / self.queues;
         self.credit = share + u32::from((self.index as u32) < self.phase.window % self.queues);
@@ -272,7 +288,11 @@ impl Far {
 
     /// Begins what the phase asks for, as far as the window allows.
     fn begin(&mut self, room: usize) {
-        let mut left = room.saturating_sub(self.due.len());
+        let mut left = if self.interleaved {
+            usize::MAX
+        } else {
+            room.saturating_sub(self.due.len())
+        };
         if self.pace.is_some() {
             return self.begin_by_pace(left);
         }
@@ -423,7 +443,11 @@ impl Far {
         if a.flags.contains(Flags::RST) {
             return Err(Kind::Reset);
         }
-        let Some((ts_val, ts_echo)) = a.ts else {
+        let ts = match self.untimed {
+            None => a.ts,
+            Some(_) => self.stands_for_timestamps(a),
+        };
+        let Some((ts_val, ts_echo)) = ts else {
             return Err(Kind::BadOther);
         };
         // How many bytes of ours the server has, its own SYN apart.
@@ -482,6 +506,24 @@ impl Far {
         self.due.push_back(due(what, a.ack, next, ts_echo));
         self.end();
         Ok(())
+    }
+
+    /// Returns the timestamps that a segment without any would carry, if its connection is known. A SYN makes it known.
+    #[inline(never)]
+    fn stands_for_timestamps(&mut self, a: &Answer<'_>) -> Option<(u32, u32)> {
+        let table = self.untimed.as_mut()?;
+        let at = a.conn as usize;
+        if a.ts.is_some() {
+            return None;
+        }
+        if !a.flags.contains(Flags::SYN) {
+            return table.get(at).map(|mine| (0, *mine));
+        }
+        if at >= table.len() {
+            table.resize((at + 1).next_power_of_two(), 0);
+        }
+        table[at] = ts_of(a.seq.wrapping_add(1));
+        Some((0, TS_SYN))
     }
 
     fn response_len(&self) -> u32 {

@@ -2,15 +2,21 @@
 //! far ends. Time in which the machine ran something else is nobody's, so a busy machine disturbs the figures less.
 
 use super::far::plan::{Counts, Kind, Plan};
-use std::path::PathBuf;
+use super::witness::threads::stolen_ticks;
+use nix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
 /// Share of the time that threads may be ready without running in a run that counts as undisturbed.
 const WAIT_MAX: f64 = 0.02;
+/// The kind of a clock that is a thread's processor time, in the kernel's encoding of clocks: `CPUCLOCK_PERTHREAD_MASK` and
+/// `CPUCLOCK_SCHED`.
+const OF_THREAD: i32 = 4 | 2;
+/// The threads of this process.
+const TASKS: &str = "/proc/self/task";
 
-/// Threads of this process, as directories of `/proc`.
+/// Threads of this process, by their numbers.
 #[derive(Clone, Debug, Default)]
-pub struct Threads(Vec<PathBuf>);
+pub struct Threads(Vec<i32>);
 
 impl Threads {
     /// All threads there are.
@@ -20,21 +26,24 @@ impl Threads {
 
     /// Threads whose names begin so.
     fn named(name: &str) -> Self {
-        let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
+        let Ok(tasks) = std::fs::read_dir(TASKS) else {
             return Self::default();
         };
-        let begins = |path: &PathBuf| {
-            let comm = || std::fs::read_to_string(path.join("comm")).unwrap_or_default();
+        let begins = |task: &std::fs::DirEntry| {
+            let comm = || std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
             name.is_empty() || comm().starts_with(name)
         };
-        let tasks = tasks.flatten().map(|task| task.path());
-        Self(tasks.filter(begins).collect())
+        let tasks = tasks.flatten().filter(begins);
+        Self(
+            tasks
+                .filter_map(|task| task.file_name().to_str()?.parse().ok())
+                .collect(),
+        )
     }
 
     /// Thread that asks.
     pub fn this() -> Self {
-        let id = rustix::thread::gettid().as_raw_nonzero();
-        Self(vec![format!("/proc/self/task/{id}").into()])
+        Self(vec![rustix::thread::gettid().as_raw_nonzero().get()])
     }
 
     /// Removes those that are among `others`.
@@ -48,29 +57,84 @@ impl Threads {
         self
     }
 
-    /// Time that they have run, and time that they were ready and did not, exact to a scheduler tick.
-    fn times(&self) -> [Duration; 2] {
-        let mut sums = [0; 2];
-        for thread in &self.0 {
-            let text = std::fs::read_to_string(thread.join("schedstat")).unwrap_or_default();
-            for (sum, word) in sums.iter_mut().zip(text.split(' ')) {
-                *sum += word.parse::<u64>().unwrap_or(0);
-            }
-        }
-        sums.map(Duration::from_nanos)
+    /// Time that those of them have run that still do, to the nanosecond: what `/proc` tells of a thread that runs is as old as
+    /// the last tick.
+    fn ran(&self) -> Duration {
+        let clocks = self
+            .0
+            .iter()
+            .map(|thread| ClockId::from_raw(!thread << 3 | OF_THREAD));
+        clocks
+            .filter_map(|clock| clock_gettime(clock).ok())
+            .map(Duration::from)
+            .sum()
     }
+
+    /// Time that they were ready and did not run. A thread that still waits has waited for nothing yet, as the kernel counts.
+    fn waited(&self) -> Duration {
+        let waited = |thread: &i32| {
+            let text = std::fs::read_to_string(format!("{TASKS}/{thread}/schedstat")).ok()?;
+            text.split(' ').nth(1)?.parse::<u64>().ok()
+        };
+        Duration::from_nanos(self.0.iter().filter_map(waited).sum())
+    }
+}
+
+/// A while of some threads.
+pub struct Span<'a> {
+    /// `None`: all there are, as they are one server's.
+    threads: Option<&'a Threads>,
+    ran: Duration,
+    waited: Duration,
+    stolen: u64,
+    wall: Instant,
+}
+
+/// What a while was.
+#[derive(Clone, Copy, Debug)]
+pub struct Spent {
+    pub wall_ns: f64,
+    /// Nanoseconds of processor time, of all threads together.
+    pub cpu_ns: f64,
+    /// True if the host took the processor away, or another program had it while the threads were ready.
+    pub disturbed: bool,
+}
+
+impl<'a> Span<'a> {
+    pub fn start(threads: Option<&'a Threads>) -> Self {
+        let all = or_all(threads);
+        Self {
+            threads,
+            waited: all.waited(),
+            stolen: stolen_ticks(),
+            ran: all.ran(),
+            wall: Instant::now(),
+        }
+    }
+
+    pub fn read(&self) -> Spent {
+        let wall_ns = self.wall.elapsed().as_nanos() as f64;
+        let all = or_all(self.threads);
+        let cpu_ns = all.ran().saturating_sub(self.ran).as_nanos() as f64;
+        let waited_ns = all.waited().saturating_sub(self.waited).as_nanos() as f64;
+        Spent {
+            wall_ns,
+            cpu_ns,
+            disturbed: stolen_ticks() > self.stolen || waited_ns > wall_ns * WAIT_MAX,
+        }
+    }
+}
+
+fn or_all(threads: Option<&Threads>) -> Threads {
+    threads.cloned().unwrap_or_else(Threads::all)
 }
 
 /// A running measurement.
 pub struct Meter<'a> {
     plan: &'a Plan,
     polling: f64,
-    /// Threads of the server; `None`: all there are, as it is the only server.
-    threads: Option<&'a Threads>,
     counts: Counts,
-    times: [Duration; 2],
-    stolen: u64,
-    wall: Instant,
+    span: Span<'a>,
 }
 
 /// What was measured.
@@ -80,7 +144,7 @@ pub struct Reading {
     /// Nanoseconds of processor time used by the server.
     pub server_ns: f64,
     pub wall_ns: f64,
-    /// True if the host took the processor away, or another program had it while the server was ready.
+    /// True if the machine was not the server's alone, or nothing ended.
     pub disturbed: bool,
 }
 
@@ -99,48 +163,29 @@ impl<'a> Meter<'a> {
         Self {
             plan,
             polling: polling as f64,
-            threads,
             counts: plan.counts(),
-            times: times_of(threads),
-            stolen: stolen_ticks(),
-            wall: Instant::now(),
+            span: Span::start(threads),
         }
     }
 
     pub fn read(&self) -> Reading {
-        let wall_ns = self.wall.elapsed().as_nanos() as f64;
-        let [cpu_ns, waited_ns] = [0, 1].map(|at| {
-            let times = times_of(self.threads);
-            times[at].saturating_sub(self.times[at]).as_nanos() as f64
-        });
+        let Spent {
+            wall_ns,
+            cpu_ns,
+            disturbed,
+        } = self.span.read();
         let counts = self.plan.counts().since(&self.counts);
         let inside_ns = counts.get(Kind::InsideNs) as f64;
         // The far ends are timed by the wall clock. A polling thread never sleeps by itself, so what the threads got
         // of the wall's time is also what the far ends got of theirs.
         let share = (cpu_ns / (wall_ns * self.polling)).min(1.0);
-        let server_ns = cpu_ns - inside_ns * share;
         Reading {
             counts,
-            server_ns,
+            server_ns: cpu_ns - inside_ns * share,
             wall_ns,
-            // A thread that still waits has waited for nothing yet, as the kernel counts.
-            disturbed: stolen_ticks() > self.stolen
-                || waited_ns > wall_ns * WAIT_MAX
-                || counts.get(Kind::Ended) == 0,
+            disturbed: disturbed || counts.get(Kind::Ended) == 0,
         }
     }
-}
-
-fn times_of(threads: Option<&Threads>) -> [Duration; 2] {
-    threads.map_or_else(|| Threads::all().times(), Threads::times)
-}
-
-/// Ticks that the host took from all processors.
-fn stolen_ticks() -> u64 {
-    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    let all = stat.lines().next().unwrap_or_default();
-    let stolen = all.split_ascii_whitespace().nth(8);
-    stolen.and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
 }
 
 impl Reading {
@@ -160,14 +205,9 @@ impl Reading {
     }
 }
 
-/// Processor time of all threads, exact to a scheduler tick.
-pub fn process_cpu() -> Duration {
-    thread_cpu("")
-}
-
 /// Processor time of the threads whose names begin so.
 pub fn thread_cpu(name: &str) -> Duration {
-    Threads::named(name).times()[0]
+    Threads::named(name).ran()
 }
 
 /// Several measurements of the same thing.

@@ -1,4 +1,4 @@
-//! What the benchmarks share: the report writer, the reader of memory figures, the kernel's interfaces, and the far end of
+//! What the benchmarks share: the report writer, the reader of memory figures, the kernel's interfaces and its sockets, and the far end of
 //! the wire (the load generator). No benchmark's own procedure lives here.
 
 // Each benchmark is a crate of its own and uses a part of this.
@@ -9,6 +9,7 @@ pub mod connects;
 pub mod engine;
 pub mod far;
 pub mod fleet;
+pub mod kernel;
 pub mod link;
 pub mod memory;
 pub mod meter;

@@ -235,11 +235,11 @@ fn command(bench: &str) -> String {
 fn report_dir() -> PathBuf {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
-    // Of the workspace, whichever package of it measures.
+    // Of the repository, whichever package of it measures.
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let root = package
         .ancestors()
-        .find(|dir| dir.join("Cargo.lock").exists())
+        .find(|dir| dir.join("crates").is_dir())
         .unwrap_or(package);
     root.join(target).join("bench-report")
 }

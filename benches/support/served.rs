@@ -106,7 +106,8 @@ impl Server {
         Self::start_between(Ends::default(), layout, app, held, configure, begin)
     }
 
-    fn start_between(
+    /// Like [`start_with`](Self::start_with), between these ends.
+    pub fn start_between(
         ends: Ends,
         layout: Layout,
         app: App,

@@ -2,6 +2,7 @@
 //! alike: a relation of two is one of runs that follow each other. Each is the engine alone or a whole runtime, over
 //! IPv4 or IPv6, with connections that it holds or without.
 
+use super::clock::Clock;
 use super::engine::Engine;
 use super::far::App;
 use super::far::packet::Ends;
@@ -71,6 +72,8 @@ pub struct Cell {
     pub held: u32,
     /// True if the server ends a connection with its first answer.
     pub ends_first: bool,
+    /// True on a wire with timestamps.
+    pub timestamps: bool,
 }
 
 impl Cell {
@@ -107,10 +110,10 @@ impl Side {
     /// Starts a server that holds no connection yet.
     pub fn start(cell: Cell) -> Self {
         let before = Threads::all();
-        let ends = if cell.six {
-            Ends::over_six()
-        } else {
-            Ends::default()
+        let ends = Ends {
+            six: cell.six,
+            timestamps: cell.timestamps,
+            ..Ends::default()
         };
         let layout = match cell.serving {
             Serving::Split => Layout::SPLIT,
@@ -120,16 +123,19 @@ impl Side {
         let (server, plan) = if cell.serving == Serving::Engine {
             let (mut engine, plan) = Engine::start_at(ends, cell.held);
             engine.ends_first = cell.ends_first;
+            // No timer comes due while other sides work.
+            engine.clock = Clock::patient();
             (Behind::Bare(Box::new(engine)), plan)
         } else {
             let server = if cell.ends_first {
-                Server::start_with(layout, app, cell.held, |builder| builder, begin_once)
+                Server::start_between(ends, layout, app, cell.held, |builder| builder, begin_once)
             } else {
                 Server::start_at(ends, layout, app, cell.held)
             };
             let plan = Arc::clone(&server.plan);
             (Behind::Whole(server), plan)
         };
+        plan.set_interleaved();
         let mut threads = Threads::all().without(&before);
         if cell.serving == Serving::Engine {
             threads = threads.and(Threads::this());
@@ -203,17 +209,21 @@ impl Side {
         let known = self.unfinished;
         self.work(REST_MAX, |counts| counts.in_progress() == known);
         self.unfinished = self.plan.counts().in_progress();
+        // Without the last acknowledgements the server would send again when its next turn comes.
+        if let Behind::Bare(engine) = &mut self.server {
+            engine.run(REST_MAX, |engine| !engine.far.has_work());
+        }
     }
 
-    /// Does for a while what `mode` says, with so many at a time.
-    fn run(&mut self, mode: Mode, window: u32, time: Duration) -> Reading {
+    /// Does for a while what `mode` says, with so many at a time, after `warm`.
+    pub fn run(&mut self, mode: Mode, window: u32, warm: Duration, time: Duration) -> Reading {
         self.plan.set(Phase {
             mode,
             window,
             held: self.cell.held,
         });
         // Caches and predictors are the last side's.
-        self.work_for(time / 8);
+        self.work_for(warm);
         let (plan, threads) = (Arc::clone(&self.plan), self.threads.clone());
         let meter = Meter::start_for(&plan, self.polling(), &threads);
         self.work_for(time);
@@ -264,7 +274,7 @@ impl Rounds {
                 order.reverse();
             }
             for at in order {
-                let reading = sides[at].run(mode, window, self.time);
+                let reading = sides[at].run(mode, window, self.time / 8, self.time);
                 if round > 0 {
                     all[at].add(&reading);
                 }

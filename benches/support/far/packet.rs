@@ -24,6 +24,14 @@ const IP: usize = 20;
 const TCP_TS: usize = 32;
 /// TCP header of a SYN: MSS, SACK permitted, timestamps, NOP, window scale.
 const TCP_SYN: usize = 40;
+/// TCP header of a SYN without timestamps: MSS, NOP, NOP, SACK permitted, NOP, window scale.
+const TCP_PLAIN_SYN: usize = 32;
+/// Place of the timestamps in the TCP header of a segment (after two NOPs, kind and length), and of a SYN (after MSS, SACK
+/// permitted, kind and length).
+const TS_AT: usize = 24;
+const TS_AT_SYN: usize = 28;
+/// Place of the timestamps in a header that has none.
+const NO_TS: usize = 0;
 
 /// Inverse of an odd number modulo 2^32, and so modulo every smaller power of two.
 const fn inverse(odd: u32) -> u32 {
@@ -69,6 +77,8 @@ pub struct Ends {
     pub server: SocketAddrV4,
     /// They speak IPv6, in which each address stands for the IPv4 one (`six.rs`).
     pub six: bool,
+    /// Segments of the far end carry timestamps.
+    pub timestamps: bool,
 }
 
 impl Default for Ends {
@@ -78,6 +88,7 @@ impl Default for Ends {
             far_mac: MacAddr([2, 0, 0, 0, 0, 2]),
             server: SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 80),
             six: false,
+            timestamps: true,
         }
     }
 }
@@ -87,6 +98,14 @@ impl Ends {
     pub fn over_six() -> Self {
         Self {
             six: true,
+            ..Self::default()
+        }
+    }
+
+    /// Returns the IPv4 ends of a wire without timestamps.
+    pub fn without_timestamps() -> Self {
+        Self {
+            timestamps: false,
             ..Self::default()
         }
     }
@@ -142,19 +161,22 @@ pub struct Segment {
 
 /// Writes packets.
 pub struct Crafter {
-    data: Template<{ ETH + IP + TCP_TS }>,
-    syn: Template<{ ETH + IP + TCP_SYN }>,
+    data: Template<{ ETH + IP + TCP_TS }, TS_AT>,
+    syn: Template<{ ETH + IP + TCP_SYN }, TS_AT_SYN>,
+    plain: Template<{ ETH + IP + tcp::LEN }, NO_TS>,
+    plain_syn: Template<{ ETH + IP + TCP_PLAIN_SYN }, NO_TS>,
     ends: Ends,
 }
 
-struct Template<const N: usize> {
+/// A frame's headers, with timestamps at `TS` in the TCP header.
+struct Template<const N: usize, const TS: usize> {
     bytes: [u8; N],
     /// Sums of what does not change.
     ip_sum: u32,
     tcp_sum: u32,
 }
 
-impl<const N: usize> Template<N> {
+impl<const N: usize, const TS: usize> Template<N, TS> {
     fn new(ends: &Ends, options: &[u8]) -> Self {
         let mut bytes = [0; N];
         let header = ethernet::Header {
@@ -186,9 +208,9 @@ impl<const N: usize> Template<N> {
         }
     }
 
-    /// Patches the template for `segment` with `payload` behind it; timestamps are at `ts`. Returns the length.
+    /// Patches the template for `segment` with `payload` behind it. Returns the length.
     #[inline]
-    fn write(&self, out: &mut [u8], segment: &Segment, ts: usize, payload: &[u8]) -> usize {
+    fn write(&self, out: &mut [u8], segment: &Segment, payload: &[u8]) -> usize {
         let len = N + payload.len();
         let out = &mut out[..len];
         out[..N].copy_from_slice(&self.bytes);
@@ -204,14 +226,13 @@ impl<const N: usize> Template<N> {
         t[4..8].copy_from_slice(&segment.seq.to_be_bytes());
         t[8..12].copy_from_slice(&segment.ack.to_be_bytes());
         t[13] = segment.flags.0;
-        t[ts..ts + 4].copy_from_slice(&segment.ts_val.to_be_bytes());
-        t[ts + 4..ts + 8].copy_from_slice(&segment.ts_echo.to_be_bytes());
         let words = halves(addr) + u32::from(port) + halves(segment.seq) + halves(segment.ack);
-        let words = words
-            + u32::from(segment.flags.0)
-            + halves(segment.ts_val)
-            + halves(segment.ts_echo)
-            + t.len() as u32;
+        let mut words = words + u32::from(segment.flags.0) + t.len() as u32;
+        if TS != NO_TS {
+            t[TS..TS + 4].copy_from_slice(&segment.ts_val.to_be_bytes());
+            t[TS + 4..TS + 8].copy_from_slice(&segment.ts_echo.to_be_bytes());
+            words += halves(segment.ts_val) + halves(segment.ts_echo);
+        }
         let sum = checksum::sum(payload, add(self.tcp_sum, words));
         t[16..18].copy_from_slice(&checksum::finish(sum).to_be_bytes());
         len
@@ -230,15 +251,16 @@ fn add(a: u32, b: u32) -> u32 {
 
 impl Crafter {
     pub fn new(ends: &Ends) -> Self {
-        // Timestamps stand at offset 24 of a plain header (after two NOPs, kind and length), 28 of a SYN's
-        // (after MSS, SACK permitted, kind and length).
         let data = [1, 1, 8, 10];
         let syn = [
             2, 4, 5, 180, 4, 2, 8, 10, 0, 0, 0, 0, 0, 0, 0, 0, 1, 3, 3, 7,
         ];
+        let plain_syn = [2, 4, 5, 180, 1, 1, 4, 2, 1, 3, 3, 7];
         Self {
             data: Template::new(ends, &data),
             syn: Template::new(ends, &syn),
+            plain: Template::new(ends, &[]),
+            plain_syn: Template::new(ends, &plain_syn),
             ends: ends.clone(),
         }
     }
@@ -246,13 +268,21 @@ impl Crafter {
     /// Writes a SYN; returns its length.
     #[inline]
     pub fn syn(&self, out: &mut [u8], segment: &Segment) -> usize {
-        self.syn.write(out, segment, 28, &[])
+        if self.ends.timestamps {
+            self.syn.write(out, segment, &[])
+        } else {
+            self.plain_syn.write(out, segment, &[])
+        }
     }
 
     /// Writes any other segment; returns its length.
     #[inline]
     pub fn segment(&self, out: &mut [u8], segment: &Segment, payload: &[u8]) -> usize {
-        self.data.write(out, segment, 24, payload)
+        if self.ends.timestamps {
+            self.data.write(out, segment, payload)
+        } else {
+            self.plain.write(out, segment, payload)
+        }
     }
 
     /// Writes the answer to an ARP request; `None` when `frame` is none. Every address of the far side is at one place.

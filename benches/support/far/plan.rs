@@ -4,7 +4,7 @@
 use super::pace::Sample;
 use crate::support::witness::Record;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// What the far ends do until told otherwise.
@@ -48,6 +48,8 @@ pub struct Plan {
     rate: AtomicU64,
     /// Samples of a paced phase, about.
     expected: AtomicU64,
+    /// Everything that the window allows is begun at once.
+    interleaved: AtomicBool,
     samples: Mutex<Vec<Sample>>,
     /// How the far ends, and who else watches, saw the clock go on in a paced phase.
     records: Mutex<Vec<Record>>,
@@ -163,6 +165,7 @@ impl Plan {
             origin: Instant::now(),
             rate: AtomicU64::new(0),
             expected: AtomicU64::new(0),
+            interleaved: AtomicBool::new(false),
             samples: Mutex::new(Vec::new()),
             records: Mutex::new(Vec::new()),
             watchers: AtomicU32::new(0),
@@ -194,6 +197,16 @@ impl Plan {
 
     pub fn rate(&self) -> f64 {
         f64::from_bits(self.rate.load(Ordering::Relaxed))
+    }
+
+    /// From the next phase on, the window is always full: each connection waits for the packets of all others before its
+    /// next one. Otherwise a far end begins only as much as it has room to send, and fewer are in progress.
+    pub fn set_interleaved(&self) {
+        self.interleaved.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_interleaved(&self) -> bool {
+        self.interleaved.load(Ordering::Relaxed)
     }
 
     /// The handshakes of a paced phase at one far end, when it is over; none from a watcher.
