@@ -3,29 +3,15 @@
 use std::net::IpAddr;
 
 use janus_mem::{Frame, HEADROOM, PacketBuf};
-use janus_wire::tcp::Flags;
-use janus_wire::usual::UsualOptions;
-use janus_wire::{FlowKey, Link, MacAddr, SeqNum};
+use janus_wire::{FlowKey, Link, MacAddr};
 
 use crate::ip::{Host, Ip};
 use crate::rules::Rules;
 use crate::store::flows::KeyRef;
-use crate::store::outgoing::Outgoing;
+use crate::store::outgoing::{Outgoing, Usual};
 use crate::store::schedule::MAX_REPLIES;
 use crate::time::Instant;
 use crate::wire::Envelope;
-
-/// A segment without payload whose options are usual ones.
-pub(crate) struct Usual<'a> {
-    pub(crate) key: &'a FlowKey,
-    /// Sequence and acknowledgment number.
-    pub(crate) numbers: (SeqNum, SeqNum),
-    /// Control bits and window.
-    pub(crate) control: (Flags, u16),
-    pub(crate) options: UsualOptions,
-    /// The set of socket options whose time to live and type of service the packet has.
-    pub(crate) profile: u8,
-}
 
 /// The next hop's hardware address is not known yet.
 pub(crate) struct Unresolved(pub(crate) IpAddr);

@@ -378,7 +378,7 @@ mod tests {
         let anew = profiles.with_wake_reader(plain, second).expect("a place");
         assert_ne!(anew, waking);
         assert_eq!(*profiles.get(anew), expected);
-        // So is that of the set that was changed.
+        // And that of the set that was changed too.
         profiles.let_go(plain);
         assert_eq!(profiles.intern(&with_ttl(3)), Ok(plain));
         let other = profiles.with_wake_reader(plain, second).expect("a place");

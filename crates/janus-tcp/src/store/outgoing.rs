@@ -2,6 +2,7 @@
 
 use janus_wire::tcp::options::SackBlocks;
 use janus_wire::tcp::{Flags, Options};
+use janus_wire::usual::UsualOptions;
 use janus_wire::{FlowKey, SeqNum};
 
 use crate::rules::Rules;
@@ -18,6 +19,18 @@ pub(crate) struct Outgoing {
     /// The urgent pointer, which counts only with [`Flags::URG`].
     pub(crate) urgent: u16,
     pub(crate) options: Options,
+    /// The set of socket options whose time to live and type of service the packet has.
+    pub(crate) profile: u8,
+}
+
+/// A segment without payload whose options are usual ones.
+pub(crate) struct Usual<'a> {
+    pub(crate) key: &'a FlowKey,
+    /// Sequence and acknowledgment number.
+    pub(crate) numbers: (SeqNum, SeqNum),
+    /// Control bits and window.
+    pub(crate) control: (Flags, u16),
+    pub(crate) options: UsualOptions,
     /// The set of socket options whose time to live and type of service the packet has.
     pub(crate) profile: u8,
 }

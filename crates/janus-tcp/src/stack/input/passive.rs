@@ -9,7 +9,6 @@ use janus_wire::{FlowKey, SeqNum, StampBase};
 
 use crate::congestion;
 use crate::conn::loss::ecn;
-use crate::ip::emit::Usual;
 use crate::rules::isn;
 use crate::stack::Stack;
 use crate::store::challenge::Kind;
@@ -17,7 +16,7 @@ use crate::store::cold::{State, Tcb, flag};
 use crate::store::half_open::{HalfOpen, NO_SCALE};
 use crate::store::keys::ConnSlot;
 use crate::store::listener::ListenerId;
-use crate::store::outgoing::Outgoing;
+use crate::store::outgoing::{Outgoing, Usual};
 use crate::store::records::Record;
 use crate::store::rto;
 use crate::wire::parse::Parsed;
