@@ -47,6 +47,7 @@ impl Exceptions {
     }
 
     /// After the filter said yes.
+    #[inline]
     fn resolve(&self, key: u32, id: impl FnOnce() -> FlowId) -> Option<ShardId> {
         match self.diff.whose(key) {
             Whose::Shard(shard) => Some(shard),
