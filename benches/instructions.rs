@@ -62,19 +62,12 @@ const RECORDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions
 const PICTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/performance.svg");
 /// Share by which a figure may differ.
 const TOLERANCE: f64 = 0.01;
-/// How a run says how many units there were.
-const DONE: &str = "done: ";
 
 /// Name and value.
 type Figure = (&'static str, f64);
 
 fn main() {
-    let mut arguments = std::env::args().skip_while(|argument| argument != "callgrind");
-    if arguments.next().is_some() {
-        let work = arguments.next().expect("which work");
-        let units = arguments.next().and_then(|text| text.parse().ok());
-        let done = run(&work, units.expect("a number of units"));
-        println!("{DONE}{done}");
+    if valgrind::is_counted(|what, units| run(&what[0], units)) {
         return;
     }
     let mut report = Report::new("instructions");
@@ -85,13 +78,13 @@ fn main() {
             assert!(run(work, 100) >= 100);
             continue;
         }
-        let [Some(few), Some(many)] = COUNTED.map(|units| counted(work, units)) else {
+        let counted = COUNTED.map(|units| valgrind::counted(&[work.into()], units));
+        let [Some(few), Some(many)] = counted else {
             eprintln!("no instructions are counted: valgrind is not there");
             report.finish();
             return;
         };
-        let counted = many.0.instructions - few.0.instructions;
-        let each = counted as f64 / (many.1 - few.1) as f64;
+        let each = valgrind::between(&few, &many);
         report.row("instructions", each, "count", &[("work", work.into())]);
         figures.push((work, each));
         if !work.starts_with("csb") {
@@ -169,15 +162,6 @@ fn guard(figures: &[Figure], record: &Path) {
         different.join("\n"),
         record.display()
     );
-}
-
-/// A run with so many units, and the units there really were.
-fn counted(work: &str, units: u64) -> Option<(valgrind::Run, u64)> {
-    let arguments = ["callgrind".into(), work.into(), units.to_string()];
-    let ran = valgrind::turns(&arguments)?;
-    let done = ran.said.lines().find_map(|line| line.strip_prefix(DONE));
-    let done = done?.parse().ok()?;
-    Some((ran, done))
 }
 
 /// Does so much and a little more; how much it was.

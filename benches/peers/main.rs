@@ -13,6 +13,7 @@
 //! * The peer `smoltcp, reference` works on the cell that the project's aims name, whatever the cell: 16 short connections at a
 //!   time, or 64 open connections, both without timestamps.
 //! * `timestamps=no` is a wire on which the client offers none. Debian's lwIP has none, so it appears only there.
+//! * `instructions` are the server's for a piece of work, without the far end, where valgrind is installed (`counts.rs`).
 //! * Over the kernel's sockets `ns` flatters the kernel, which does a part of the server's work in the client's time; `both_ends_ns`
 //!   counts the client as well.
 //!
@@ -22,6 +23,7 @@
 
 mod behind;
 mod cells;
+mod counts;
 mod loops;
 #[cfg(lwip)]
 #[allow(unsafe_code, reason = "lwIP is C")]
@@ -40,6 +42,7 @@ use rounds::Rounds;
 use std::time::Duration;
 use support::Scale;
 use support::report::Report;
+use support::valgrind;
 
 /// Short connections at a time, where they are many.
 const MANY: u32 = 4_096;
@@ -47,9 +50,12 @@ const MANY: u32 = 4_096;
 const FEW: u32 = 1_000;
 
 /// Names of the kinds of work: those given as arguments are measured, or all.
-const WORKS: [&str; 4] = ["short", "echo", "bulk", "kernel"];
+const WORKS: [&str; 5] = ["short", "echo", "bulk", "kernel", "instructions"];
 
 fn main() {
+    if valgrind::is_counted(counts::run) {
+        return;
+    }
     let scale = Scale::get();
     let mut report = Report::new("peers");
     let rounds = scale.pick(
@@ -100,6 +106,9 @@ fn main() {
         for conns in conns {
             cells::kernel(&mut report, Work::echo(*conns, true), kernel);
         }
+    }
+    if wanted("instructions") {
+        counts::compare(&mut report);
     }
     report.finish();
 }

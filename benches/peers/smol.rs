@@ -230,6 +230,11 @@ impl SmolEcho {
         }
     }
 
+    /// Gives it another time.
+    pub fn set_clock(&mut self, clock: Clock) {
+        self.smol.clock = clock;
+    }
+
     fn serve(&mut self) {
         let port = self.smol.port;
         for (_, socket) in self.smol.sockets.iter_mut() {

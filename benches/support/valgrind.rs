@@ -27,8 +27,45 @@ pub fn instructions(arguments: &[String]) -> Option<(u64, String)> {
     Some((ran.instructions, ran.said))
 }
 
+/// How a counted run says how many units there were.
+const DONE: &str = "done: ";
+/// First argument of a counted run.
+const COUNTED: &str = "callgrind";
+
+/// In a run that is counted, lets `run` do the work that the arguments name, so many units and a little more; false in any other. It
+/// returns how many there were.
+pub fn is_counted(run: impl FnOnce(&[String], u64) -> u64) -> bool {
+    let arguments: Vec<String> = std::env::args().skip_while(|arg| arg != COUNTED).collect();
+    let [_, what @ .., units] = &arguments[..] else {
+        return false;
+    };
+    let done = run(what, units.parse().expect("a number of units"));
+    println!("{DONE}{done}");
+    true
+}
+
+/// Counts the engine and the application behind it in a run with so many units; also returns the units there really were.
+pub fn counted(what: &[String], units: u64) -> Option<(Run, u64)> {
+    let arguments = [&[COUNTED.into()], what, &[units.to_string()]].concat();
+    let ran = turns(&arguments)?;
+    let done = ran.said.lines().find_map(|line| line.strip_prefix(DONE));
+    let done = done?.parse().ok()?;
+    Some((ran, done))
+}
+
+/// Counts a unit: what is more in the second of two runs, which has more of them.
+pub fn each(what: &[String], units: [u64; 2]) -> Option<f64> {
+    let [few, many] = units.map(|units| counted(what, units));
+    Some(between(&few?, &many?))
+}
+
+/// Returns the instructions of a unit that is more in the second run.
+pub fn between(few: &(Run, u64), many: &(Run, u64)) -> f64 {
+    (many.0.instructions - few.0.instructions) as f64 / (many.1 - few.1) as f64
+}
+
 /// Runs it and counts the engine and the application behind it alone: a benchmark's far end is left out.
-pub fn turns(arguments: &[String]) -> Option<Run> {
+fn turns(arguments: &[String]) -> Option<Run> {
     let mut switches = SWITCHES
         .map(|name| format!("--toggle-collect={name}"))
         .to_vec();
