@@ -233,10 +233,10 @@ impl Stack {
             false => self.find(key, parsed.hash()),
         };
         match record {
-            Some(Record::Connection(conn)) => self.arrives_after_all(conn, parsed, frame),
+            Some(Record::Connection(conn)) => self.arrives(conn, parsed, frame),
             Some(Record::HalfOpen(slot)) => {
                 if let Some(conn) = self.half_open_arrives(slot, parsed) {
-                    self.arrives_after_all(conn, parsed, frame);
+                    self.arrives(conn, parsed, frame);
                 }
             }
             Some(Record::TimeWait(slot)) if self.opens_anew(slot, parsed) => {
@@ -250,12 +250,6 @@ impl Stack {
             }
             None => self.unknown(parsed, frame, None, unknown),
         }
-    }
-
-    /// Like [`Stack::arrives`], for a connection that was found late.
-    #[inline(never)]
-    fn arrives_after_all(&mut self, conn: ConnSlot, parsed: &Parsed, frame: &mut Option<Frame>) {
-        self.arrives(conn, parsed, frame);
     }
 
     /// No flow here, or only what is left of an `old` one in TIME-WAIT: perhaps at another shard. (One that reopens there
@@ -285,7 +279,7 @@ impl Stack {
         match place {
             Placement::Here => {
                 if let Some(conn) = self.no_flow(parsed, arrived, old) {
-                    self.arrives_after_all(conn, parsed, frame);
+                    self.arrives(conn, parsed, frame);
                 }
             }
             Placement::Elsewhere => {

@@ -20,8 +20,9 @@ use crate::store::records::Record;
 use crate::wire::parse::Parsed;
 
 impl Stack {
-    /// A segment for an existing connection. A consumed frame is taken out of `frame`.
-    #[inline(always)]
+    /// A segment for an existing connection. A consumed frame is taken out of `frame`. One copy of this for all who found the
+    /// connection leaves room for other code in the first cache.
+    #[inline(never)]
     pub(crate) fn arrives(&mut self, conn: ConnSlot, p: &Parsed, frame: &mut Option<Frame>) {
         let tcb = &self.store.tcbs[conn];
         let hot = tcb.hot.map(|id| &self.store.hot[id]);
