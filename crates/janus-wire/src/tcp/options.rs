@@ -185,6 +185,9 @@ impl Options {
                     scale,
                 })
             }
+            (Some(mss), Some(scale), None) if self.sack_permitted => {
+                Some(UsualOptions::PlainSyn { mss, scale })
+            }
             _ => None,
         }
     }
@@ -294,6 +297,17 @@ pub(crate) const fn usual_syn(mss: u16, value: u32, echo: u32, scale: u8) -> [u3
     [size, stamps, value, echo, scale]
 }
 
+/// "SACK permitted" on its own, and a window scale of 0, each with its padding before it.
+const SACK_PERMITTED_WORD: u32 = u32::from_be_bytes([NOP, NOP, SACK_PERMITTED, 2]);
+const SCALE_WORD: u32 = u32::from_be_bytes([NOP, WINDOW_SCALE, 3, 0]);
+
+/// Like [`usual_syn`], without timestamps.
+#[inline(always)]
+pub(crate) const fn plain_syn(mss: u16, scale: u8) -> [u32; 3] {
+    let size = u32::from_be_bytes([MSS, 4, 0, 0]) | mss as u32;
+    [size, SACK_PERMITTED_WORD, SCALE_WORD | scale as u32]
+}
+
 #[inline(always)]
 const fn sack_len(blocks: usize) -> usize {
     if blocks == 0 { 0 } else { 4 + 8 * blocks }
@@ -319,6 +333,10 @@ pub fn parse(bytes: &[u8]) -> Options {
     }
     if bytes.is_empty() {
         Options::NONE
+    } else if let Ok(syn) = <&[u8; 12]>::try_from(bytes)
+        && let Some(options) = parse_plain_syn(syn)
+    {
+        options
     } else if let Ok(syn) = <&[u8; 20]>::try_from(bytes)
         && let Some(options) = parse_usual_syn(syn)
     {
@@ -339,6 +357,22 @@ fn parse_usual_syn(b: &[u8; 20]) -> Option<Options> {
         sack_permitted: true,
         window_scale: Some(b[19]),
         ..Options::timestamps(crate::be32(b, 8), crate::be32(b, 12))
+    })
+}
+
+/// The options of a SYN without timestamps: as we order them, or as Windows does, the scale first.
+#[inline]
+fn parse_plain_syn(b: &[u8; 12]) -> Option<Options> {
+    let scale = match (crate::be32(b, 4), crate::be32(b, 8)) {
+        (SACK_PERMITTED_WORD, scale) | (scale, SACK_PERMITTED_WORD) => scale,
+        _ => return None,
+    };
+    let is_usual = b[..2] == [MSS, 4] && scale & !0xff == SCALE_WORD;
+    is_usual.then(|| Options {
+        mss: Some(crate::be16(b, 2)),
+        sack_permitted: true,
+        window_scale: Some(scale as u8),
+        ..Options::NONE
     })
 }
 

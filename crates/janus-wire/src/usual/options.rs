@@ -6,6 +6,8 @@ use crate::tcp;
 pub(super) const TIMESTAMPS_LEN: usize = 12;
 /// Bytes of a SYN's options.
 const SYN_LEN: usize = 20;
+/// Bytes of those of one without timestamps.
+const PLAIN_SYN_LEN: usize = 12;
 
 /// TCP's options in the layouts that nearly all segments have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +25,13 @@ pub enum UsualOptions {
         /// Window scale.
         scale: u8,
     },
+    /// Options of a SYN without timestamps.
+    PlainSyn {
+        /// Maximum segment size.
+        mss: u16,
+        /// Window scale.
+        scale: u8,
+    },
 }
 
 impl UsualOptions {
@@ -33,6 +42,7 @@ impl UsualOptions {
             UsualOptions::None => 0,
             UsualOptions::Timestamps(..) => TIMESTAMPS_LEN,
             UsualOptions::Syn { .. } => SYN_LEN,
+            UsualOptions::PlainSyn { .. } => PLAIN_SYN_LEN,
         }
     }
 
@@ -55,6 +65,9 @@ impl UsualOptions {
                 timestamps: (value, echo),
                 scale,
             } => put_words(out, tcp::options::usual_syn(mss, value, echo, scale)),
+            UsualOptions::PlainSyn { mss, scale } => {
+                put_words(out, tcp::options::plain_syn(mss, scale))
+            }
         }
     }
 }

@@ -21,6 +21,12 @@ fn segment_by_parts<I>(headers: &Headers<I>, payload: &[u8]) -> Vec<u8> {
             window_scale: Some(scale),
             ..Options::timestamps(value, echo)
         },
+        UsualOptions::PlainSyn { mss, scale } => Options {
+            mss: Some(mss),
+            sack_permitted: true,
+            window_scale: Some(scale),
+            ..Options::NONE
+        },
     };
     assert_eq!(options.usual(), Some(headers.options));
     let tcp_len = tcp::LEN + options.emitted_len();
@@ -159,6 +165,7 @@ fn any_options() -> impl Strategy<Value = UsualOptions> {
                 scale,
             }
         }),
+        any::<(u16, u8)>().prop_map(|(mss, scale)| UsualOptions::PlainSyn { mss, scale }),
     ]
 }
 
@@ -334,6 +341,7 @@ fn other_options_are_out_of_the_ordinary() {
         },
         Options {
             timestamps: None,
+            sack_permitted: false,
             ..all
         },
         Options { sack, ..all },

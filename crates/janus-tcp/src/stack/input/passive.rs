@@ -98,7 +98,6 @@ impl Stack {
     /// The SYN-ACK that a record describes, with the timestamp `clock`, counted from `base`, if it has timestamps.
     /// Keeps 2018-1, 3168-12, MAY-3, SHLD-5.
     pub(crate) fn syn_ack(&mut self, key: FlowKey, record: &HalfOpen, base: StampBase, clock: u32) {
-        const ALL: u8 = flag::TIMESTAMPS | flag::SACK;
         let scaled = record.peer_scale != NO_SCALE;
         let profile = self.index.listeners.profile(record.listener);
         let mss = self.rules.largest_segment(&key, profile);
@@ -107,16 +106,21 @@ impl Stack {
         let window = self.rules.first_window(profile);
         let flags = Flags::SYN | Flags::ACK | ecn::syn_ack_flags(record.flags);
         let numbers = (record.iss, record.irs + 1);
-        if scaled && record.flags & ALL == ALL && user_timeout.is_none() {
+        if scaled && record.has(flag::SACK) && user_timeout.is_none() {
+            let (timestamps, scale) = ((clock, record.ts_recent), record.own_scale);
+            let options = match record.has(flag::TIMESTAMPS) {
+                true => UsualOptions::Syn {
+                    mss,
+                    timestamps,
+                    scale,
+                },
+                false => UsualOptions::PlainSyn { mss, scale },
+            };
             let segment = Usual {
                 key: &key,
                 numbers,
                 control: (flags, window),
-                options: UsualOptions::Syn {
-                    mss,
-                    timestamps: (clock, record.ts_recent),
-                    scale: record.own_scale,
-                },
+                options,
                 profile,
             };
             self.ip().reply_usual(&segment, || base.flow_label());
