@@ -128,8 +128,8 @@ impl Dispatcher {
         }
         self.counters.received.add(burst.len() as u64);
         let is_open = self.is_open();
-        if is_open && self.owns_all() {
-            return self.keep(burst, mine);
+        if self.owns_all() {
+            return self.keep(is_open, burst, pool, mine);
         }
         let mut routes = [Route::Every; BURST];
         match &mut self.stage {
@@ -141,7 +141,7 @@ impl Dispatcher {
             match route {
                 Route::Shard(shard) | Route::Socket(shard) => self.put(frame, shard, pool, mine),
                 Route::Every => self.put_every(frame, pool, mine),
-                Route::Drop(cause) => self.refuse(frame, cause, pool),
+                Route::Drop(cause) => refuse(&self.counters, frame, cause, pool),
             }
         }
         let delivered = (mine.len() - kept) as u64 + self.flush(pool);
@@ -154,14 +154,20 @@ impl Dispatcher {
         matches!(self.lanes[..], [None])
     }
 
-    /// Keeps a burst unread. The stack reads each frame anyway, and counts what is wrong with it.
-    fn keep(&self, burst: &mut Batch, mine: &mut Vec<Frame>) {
-        self.counters.delivered.add(burst.len() as u64);
-        let tag = self.steerer.published_tag().bits();
-        for mut frame in burst.pull() {
+    /// Keeps what is let in of a burst. The stack reads each frame anyway, and counts what is wrong with it.
+    fn keep(&mut self, is_open: bool, burst: &mut Batch, pool: &mut Pool, mine: &mut Vec<Frame>) {
+        let (before, tag) = (mine.len(), self.steerer.published_tag().bits());
+        let mut keep = |mut frame: Frame| {
             (frame.key, frame.tag) = (0, tag);
             mine.push(frame);
+        };
+        match &mut self.stage {
+            Some(stage) if !is_open => {
+                keep_watched(&self.steerer, stage, &self.counters, burst, pool, keep);
+            }
+            _ => burst.pull().for_each(&mut keep),
         }
+        self.counters.delivered.add((mine.len() - before) as u64);
     }
 
     /// Drops the SYNs out of a burst that the core has no time for.
@@ -214,19 +220,6 @@ impl Dispatcher {
         self.put(frame, ShardId(last as u8), pool, mine);
     }
 
-    #[cold]
-    fn refuse(&mut self, frame: Frame, cause: Cause, pool: &mut Pool) {
-        match cause {
-            Cause::Malformed => &self.counters.dropped_malformed,
-            Cause::Unknown => &self.counters.dropped_unknown,
-            Cause::Martian => &self.counters.dropped_martian,
-            Cause::Denied => &self.counters.dropped_denied,
-            Cause::TooManySyns => &self.counters.dropped_syn_rate,
-        }
-        .add(1);
-        pool.free(frame.buf);
-    }
-
     fn flush(&mut self, pool: &mut Pool) -> u64 {
         let mut delivered = 0;
         for lane in self
@@ -249,6 +242,38 @@ impl Dispatcher {
             }
         }
         delivered
+    }
+}
+
+#[cold]
+fn refuse(counters: &IoCounters, frame: Frame, cause: Cause, pool: &mut Pool) {
+    match cause {
+        Cause::Malformed => &counters.dropped_malformed,
+        Cause::Unknown => &counters.dropped_unknown,
+        Cause::Martian => &counters.dropped_martian,
+        Cause::Denied => &counters.dropped_denied,
+        Cause::TooManySyns => &counters.dropped_syn_rate,
+    }
+    .add(1);
+    pool.free(frame.buf);
+}
+
+/// Keeps what the rules let in of a burst that is not steered.
+#[inline(never)]
+fn keep_watched(
+    steerer: &Steerer,
+    stage: &mut Stage,
+    counters: &IoCounters,
+    burst: &mut Batch,
+    pool: &mut Pool,
+    mut keep: impl FnMut(Frame),
+) {
+    let mut gate = stage.burst();
+    for frame in burst.pull() {
+        match steerer.refusal(&mut gate, frame.data()) {
+            None => keep(frame),
+            Some(cause) => refuse(counters, frame, cause, pool),
+        }
     }
 }
 

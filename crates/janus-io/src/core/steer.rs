@@ -252,6 +252,15 @@ impl Steerer {
         self.sample(frames, routes);
     }
 
+    /// Returns why `gate` does not let a frame in.
+    #[inline]
+    pub(crate) fn refusal(&self, gate: &mut impl Gate, bytes: &[u8]) -> Option<Cause> {
+        match plain_tcp4(bytes, self.link) {
+            Some((flow, flags)) => gate.refuses_v4(flow.peer, flow.local, flags),
+            None => gate.refuses(&classify(bytes, self.link)),
+        }
+    }
+
     #[inline]
     fn sample(&self, frames: &[Frame], routes: &[Route; BURST]) {
         if let Some(heat) = &self.heat
