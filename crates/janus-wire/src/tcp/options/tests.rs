@@ -226,7 +226,7 @@ proptest! {
         prop_assert_eq!(parse(&bytes), parse_any(&bytes));
     }
 
-    /// The same without timestamps, in our order and with the scale before "SACK permitted".
+    /// A SYN without timestamps, in our order and with the scale before "SACK permitted", is read likewise.
     #[test]
     fn a_plain_syn_is_read_as_any_other(mss: u16, scale: u8, turned: bool, at in 0usize..16, byte: u8) {
         let plain = Options {
