@@ -260,7 +260,7 @@ fn clock() -> (Arc<AtomicU64>, Arc<ClockFn>) {
     (time, Arc::new(move || read.load(Ordering::Relaxed)))
 }
 
-/// Who polls the wire, for how many shards.
+/// Cores that poll the wire, and for how many shards.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Polled {
     /// A core of its own, for two.
@@ -390,7 +390,7 @@ fn every_refusal_is_counted_by_its_cause() {
             assert_eq!(guarded.send(&syns), 3);
         }
         // The link's own traffic is let in whatever the lists say.
-        // The stack of a shard that is alone says what is wrong with a frame.
+        // Of a shard that is alone the stack says what is wrong with a frame.
         let (everyone, malformed) = match polled {
             Polled::Alone => (1, 1),
             _ => (2, 0),
