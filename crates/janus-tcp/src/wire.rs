@@ -6,7 +6,7 @@ pub(crate) mod parse;
 use janus_mem::{Frame, HEADROOM, PacketBuf, Pool};
 use janus_wire::tcp::{self, Flags, Options};
 use janus_wire::usual::{self, UsualOptions};
-use janus_wire::{FlowKey, MacAddr, SeqNum, checksum, ethernet, ipv4, ipv6, proto};
+use janus_wire::{FlowKey, FlowKeyOf, MacAddr, SeqNum, checksum, ethernet, ipv4, ipv6, proto};
 
 use crate::rules::Rules;
 use crate::rules::profile::DEFAULT;
@@ -155,52 +155,33 @@ impl Envelope {
         place: (u16, u16),
         key: KeyRef<'_>,
         options: UsualOptions,
-        (seq, ack): (SeqNum, SeqNum),
-        (flags, window): (Flags, u16),
+        numbers: (SeqNum, SeqNum),
+        control: (Flags, u16),
     ) -> u16 {
+        let sum = !self.tx_checksum;
         match key {
             KeyRef::V4(key) => {
-                let headers = usual::Headers {
-                    ip: usual::IpV4 {
-                        src: key.local,
-                        dst: key.peer,
-                        ttl: self.ttl,
-                        tos: self.tos,
-                    },
-                    src_port: key.local_port,
-                    dst_port: key.peer_port,
-                    seq,
-                    ack,
-                    flags,
-                    window,
-                    options,
+                let ip = usual::IpV4 {
+                    src: key.local,
+                    dst: key.peer,
+                    ttl: self.ttl,
+                    tos: self.tos,
                 };
+                let headers = usual_headers(ip, key, options, numbers, control);
                 let len = ipv4::LEN + tcp::LEN + options.len();
-                self.put(buf, place, len, |packet| {
-                    headers.write(packet, !self.tx_checksum);
-                })
+                self.put(buf, place, len, |packet| headers.write(packet, sum))
             }
             KeyRef::V6(key) => {
-                let headers = usual::Headers {
-                    ip: usual::IpV6 {
-                        src: key.local,
-                        dst: key.peer,
-                        hop_limit: self.ttl,
-                        traffic_class: self.tos,
-                        flow_label: self.flow_label,
-                    },
-                    src_port: key.local_port,
-                    dst_port: key.peer_port,
-                    seq,
-                    ack,
-                    flags,
-                    window,
-                    options,
+                let ip = usual::IpV6 {
+                    src: key.local,
+                    dst: key.peer,
+                    hop_limit: self.ttl,
+                    traffic_class: self.tos,
+                    flow_label: self.flow_label,
                 };
+                let headers = usual_headers(ip, key, options, numbers, control);
                 let len = ipv6::LEN + tcp::LEN + options.len();
-                self.put(buf, place, len, |packet| {
-                    headers.write(packet, !self.tx_checksum);
-                })
+                self.put(buf, place, len, |packet| headers.write(packet, sum))
             }
         }
     }
@@ -301,6 +282,27 @@ impl Envelope {
         if !self.tx_checksum {
             tcp::fill_checksum(tcp, header_len, header_sum, pseudo);
         }
+    }
+}
+
+/// Headers of a usual segment that leaves on the connection `key`.
+#[inline(always)]
+fn usual_headers<I, A>(
+    ip: I,
+    key: &FlowKeyOf<A>,
+    options: UsualOptions,
+    (seq, ack): (SeqNum, SeqNum),
+    (flags, window): (Flags, u16),
+) -> usual::Headers<I> {
+    usual::Headers {
+        ip,
+        src_port: key.local_port,
+        dst_port: key.peer_port,
+        seq,
+        ack,
+        flags,
+        window,
+        options,
     }
 }
 

@@ -221,7 +221,8 @@ pub(crate) fn scale_for(buffer: u32) -> u8 {
 /// Keys of the stack's hashes. All shards of one server share them, and each start makes new ones.
 #[derive(Clone)]
 pub struct Secrets {
-    pub(super) isn: (u64, u64),
+    /// Of the keys that are derived for one purpose each, and of single numbers: [`crate::rules::isn`].
+    pub(super) draws: (u64, u64),
     table: (u64, u64),
     /// Of its own: timestamps go out to everybody, and must tell nothing about the table's key.
     timestamps: Stamps,
@@ -239,7 +240,7 @@ impl Secrets {
             u64::from_le_bytes(w)
         };
         Secrets {
-            isn: (word(0), word(1)),
+            draws: (word(0), word(1)),
             table: (word(2), word(3)),
             timestamps: Stamps::new((word(4), word(5))),
             cookies: (word(6), word(7)),
@@ -293,7 +294,7 @@ impl Secrets {
             z ^ (z >> 31)
         };
         Secrets {
-            isn: (word(), word()),
+            draws: (word(), word()),
             table: (word(), word()),
             timestamps: Stamps::new((word(), word())),
             cookies: (word(), word()),

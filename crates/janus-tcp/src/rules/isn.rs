@@ -72,13 +72,13 @@ pub(crate) enum Purpose {
 /// A key that says nothing of the secrets, nor of another purpose's.
 pub(crate) fn derived(secrets: &Secrets, purpose: Purpose) -> (u64, u64) {
     // Three words: nothing else is hashed with this key that is as long.
-    let word = |half| siphash_1_3(secrets.isn, [purpose as u64, half, u64::MAX]);
+    let word = |half| siphash_1_3(secrets.draws, [purpose as u64, half, u64::MAX]);
     (word(0), word(1))
 }
 
 /// Returns a number for `n` that only a holder of `secrets` can compute.
 pub(crate) fn keyed(secrets: &Secrets, n: u64) -> u64 {
-    siphash_1_3(secrets.isn, [n, u64::MAX])
+    siphash_1_3(secrets.draws, [n, u64::MAX])
 }
 
 #[cfg(test)]

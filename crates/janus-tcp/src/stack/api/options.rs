@@ -59,13 +59,10 @@ impl Stack {
             .profiles_mut()
             .with_wake_reader(before, silence)?;
         self.take_options(conn);
-        let cold = &mut self.store.tcbs[conn];
-        cold.profile = profile;
+        self.join(conn, profile);
         if self.rules.profiles().get(profile).wants_sweep() {
-            cold.last_heard_ms = self.env.now_ms;
+            self.store.tcbs[conn].last_heard_ms = self.env.now_ms;
         }
-        self.rules.profiles_mut().joined(profile);
-        self.sweep_soon(conn);
         Ok(())
     }
 
@@ -118,17 +115,22 @@ impl Stack {
         let profile = self.rules.profiles_mut().intern(options)?;
         let told = self.rules.timeout_option(self.store.tcbs[conn].profile);
         self.take_options(conn);
+        self.join(conn, profile);
         let cold = &mut self.store.tcbs[conn];
-        cold.profile = profile;
         if options.nodelay {
             cold.set(flag::NODELAY);
         } else {
             cold.clear(flag::NODELAY);
         }
-        self.rules.profiles_mut().joined(profile);
         cold.timeout_options_changed(&self.rules, told);
-        self.sweep_soon(conn);
         Ok(())
+    }
+
+    /// A connection that has the defaults has this set from now on, which is held for it already.
+    fn join(&mut self, conn: ConnSlot, profile: u8) {
+        self.store.tcbs[conn].profile = profile;
+        self.rules.profiles_mut().joined(profile);
+        self.sweep_soon(conn);
     }
 
     /// A connection has the options of its listener.
@@ -141,10 +143,8 @@ impl Stack {
         if profile == DEFAULT {
             return;
         }
-        cold.profile = profile;
         self.rules.profiles_mut().hold(profile);
-        self.rules.profiles_mut().joined(profile);
-        self.sweep_soon(conn);
+        self.join(conn, profile);
     }
 
     /// A connection has the defaults from now on.
