@@ -13,8 +13,7 @@ mod support;
 
 use std::time::Duration;
 use support::Scale;
-use support::far::plan::{Kind, Mode};
-use support::meter::Series;
+use support::far::plan::Mode;
 use support::report::{Report, Value};
 use support::side::{Cell, Rounds, Serving, Side, relation};
 
@@ -77,7 +76,7 @@ fn interleaved(report: &mut Report, bare: &mut [Side], window: u32, rounds: Roun
     let mut sides: Vec<&mut Side> = bare.iter_mut().filter(fits).collect();
     let all = rounds.take(&mut sides, Mode::Short, window);
     for (side, series) in sides.iter().zip(&all) {
-        rows(report, side, window, series);
+        side.rows(report, "conn", series, &about(side.cell.held, window));
     }
     let of = |serving, six| {
         let wanted = cell(serving, six, 0);
@@ -122,7 +121,7 @@ fn holding(report: &mut Report, bare: &mut [Side], held: u32, rounds: Rounds) {
         .zip(&all)
         .filter(|(side, _)| side.cell.held > 0)
     {
-        rows(report, side, WINDOW, series);
+        side.rows(report, "conn", series, &about(side.cell.held, WINDOW));
     }
     let mut relate = |name: &str, [above, below]: [usize; 2]| {
         let params = [&sides[above].cell.params()[..], &about(held, WINDOW)].concat();
@@ -149,30 +148,11 @@ fn server_first(report: &mut Report, rounds: Rounds) {
     let mut turns: Vec<&mut Side> = sides.iter_mut().collect();
     let all = rounds.take(&mut turns, Mode::Short, WINDOW);
     for (side, series) in turns.iter().zip(&all) {
-        rows(report, side, WINDOW, series);
+        side.rows(report, "conn", series, &about(side.cell.held, WINDOW));
     }
     sides.into_iter().for_each(Side::stop);
 }
 
 fn about(held: u32, window: u32) -> [(&'static str, Value); 2] {
     [("held", held.into()), ("window", window.into())]
-}
-
-/// Reports one case.
-fn rows(report: &mut Report, side: &Side, window: u32, series: &Series) {
-    let params = [&side.cell.params()[..], &about(side.cell.held, window)].concat();
-    let Series {
-        rates,
-        costs,
-        disturbed,
-        ..
-    } = series;
-    report.medians("conn_per_s", rates, disturbed, "1/s", &params);
-    report.medians("server_ns_per_conn", costs, disturbed, "ns", &params);
-    // Of this server since it began.
-    report.row("bad_answers", side.bad() as f64, "count", &params);
-    for (dir, frames) in [("rx", Kind::FramesIn), ("tx", Kind::FramesOut)] {
-        let params = [&params[..], &[("dir", dir.into())]].concat();
-        report.row("packets_per_conn", series.each(frames), "count", &params);
-    }
 }

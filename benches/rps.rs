@@ -12,8 +12,7 @@ mod support;
 
 use std::time::Duration;
 use support::Scale;
-use support::far::plan::{Kind, Mode};
-use support::meter::Series;
+use support::far::plan::Mode;
 use support::report::Report;
 use support::side::{Cell, Rounds, Serving, Side, relation};
 
@@ -61,7 +60,8 @@ fn all_served(report: &mut Report, conns: u32, rounds: Rounds) {
     let mut turns: Vec<&mut Side> = sides.iter_mut().collect();
     let all = rounds.take(&mut turns, Mode::Requests, WINDOW);
     for (side, series) in turns.iter().zip(&all) {
-        rows(report, side, series);
+        let about = [("conns", side.cell.held.into())];
+        side.rows(report, "req", series, &about);
     }
     let mut relate = |name: &str, above: Cell, below: Cell| {
         let of = |cell: Cell| turns.iter().position(|side| side.cell == cell);
@@ -79,22 +79,4 @@ fn all_served(report: &mut Report, conns: u32, rounds: Rounds) {
         relate("six_over_four", cell(serving, true), cell(serving, false));
     }
     sides.into_iter().for_each(Side::stop);
-}
-
-/// Reports one case.
-fn rows(report: &mut Report, side: &Side, series: &Series) {
-    let params = [&side.cell.params()[..], &[("conns", side.cell.held.into())]].concat();
-    let Series {
-        rates,
-        costs,
-        disturbed,
-        ..
-    } = series;
-    report.medians("req_per_s", rates, disturbed, "1/s", &params);
-    report.medians("server_ns_per_req", costs, disturbed, "ns", &params);
-    report.row("bad_answers", side.bad() as f64, "count", &params);
-    for (dir, kind) in [("rx", Kind::FramesIn), ("tx", Kind::FramesOut)] {
-        let params = [&params[..], &[("dir", dir.into())]].concat();
-        report.row("packets_per_req", series.each(kind), "count", &params);
-    }
 }

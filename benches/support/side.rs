@@ -107,6 +107,33 @@ pub struct Side {
 }
 
 impl Side {
+    /// Reports what was measured of this side, for each `piece` of its work.
+    pub fn rows(
+        &self,
+        report: &mut Report,
+        piece: &str,
+        series: &Series,
+        about: &[(&'static str, Value)],
+    ) {
+        let params = [&self.cell.params()[..], about].concat();
+        let Series {
+            rates,
+            costs,
+            disturbed,
+            ..
+        } = series;
+        let (rate, cost) = (format!("{piece}_per_s"), format!("server_ns_per_{piece}"));
+        report.medians(&rate, rates, disturbed, "1/s", &params);
+        report.medians(&cost, costs, disturbed, "ns", &params);
+        // Of this server since it began.
+        report.row("bad_answers", self.bad() as f64, "count", &params);
+        let packets = format!("packets_per_{piece}");
+        for (dir, frames) in [("rx", Kind::FramesIn), ("tx", Kind::FramesOut)] {
+            let params = [&params[..], &[("dir", dir.into())]].concat();
+            report.row(&packets, series.each(frames), "count", &params);
+        }
+    }
+
     /// Starts a server that holds no connection yet.
     pub fn start(cell: Cell) -> Self {
         let before = Threads::all();
