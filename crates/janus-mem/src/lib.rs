@@ -1,5 +1,5 @@
 //! Raw memory for the whole house: huge-page regions, `u32`-indexed slabs, packet buffers and their pools, the arena
-//! of the tasks, and prefetch. This is the one room that maps memory; nothing here knows what a packet or a
+//! of the tasks, and what a processor does for a table at once (prefetch, sixteen bytes compared). This is the one room that maps memory; nothing here knows what a packet or a
 //! connection is.
 //!
 //! # Who touches a page first
@@ -27,6 +27,7 @@ pub use unmodeled::*;
 mod unmodeled {
     pub(crate) mod arena;
     pub(crate) mod depot;
+    pub(crate) mod equal;
     pub(crate) mod frame;
     pub(crate) mod growth;
     pub(crate) mod part;
@@ -39,6 +40,7 @@ mod unmodeled {
 
     pub use arena::PageArena;
     pub use depot::{Depot, DepotStats, Posted, Slots};
+    pub use equal::equal_bytes;
     pub use frame::{Frame, HEADROOM, LENT, PacketBuf, SLOT_SIZE};
     pub use growth::{Growth, TOUCH_QUEUE_MAX, Toucher};
     pub use part::Part;

@@ -82,7 +82,7 @@ impl Pool {
     }
 
     /// Gives a buffer back. One of another region goes home by itself.
-    #[inline]
+    #[inline(always)]
     pub fn free(&mut self, buf: PacketBuf) {
         if buf.region() != self.region {
             return drop(buf);

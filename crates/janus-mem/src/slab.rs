@@ -66,7 +66,7 @@ impl<T: Default> Slab<T> {
 
     /// Takes a slot: the most recently freed one, or a fresh `T::default()`. `None` when all `max` are in use or the
     /// machine has no memory left.
-    #[inline]
+    #[inline(always)]
     pub fn alloc(&mut self) -> Option<u32> {
         let id = match self.free.pop() {
             Some(id) => id,
@@ -150,7 +150,7 @@ impl<T> Slab<T> {
     ///
     /// # Panics
     /// When `id` was never handed out; in debug builds also when it is free already.
-    #[inline]
+    #[inline(always)]
     pub fn free(&mut self, id: u32) {
         assert!(id < self.fresh, "slab: free of a slot never handed out");
         #[cfg(debug_assertions)]

@@ -3,6 +3,7 @@
 //! `stack.rs` carries out.
 
 pub(crate) mod arrives;
+mod ended;
 pub(crate) mod loss;
 pub(crate) mod output;
 pub(crate) mod piece;
@@ -12,6 +13,7 @@ pub(crate) mod timer;
 use janus_wire::StampBase;
 
 use crate::rules::Rules;
+use crate::stack::ConnId;
 use crate::store::arrivals::Arrivals;
 use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
 use crate::store::env::Env;
@@ -19,6 +21,7 @@ use crate::store::flows::KeyRef;
 use crate::store::hot::{Hot, Stalled, TimerKind, hot_flag};
 use crate::store::keys::{ConnSlot, HotId};
 use crate::store::outgoing::Outgoing;
+use crate::store::schedule::Token;
 use crate::store::{Blocks, Store, rto, window};
 use crate::time::Instant;
 use crate::wire::parse::Parsed;
@@ -52,6 +55,8 @@ pub(crate) struct View<'a> {
 pub(crate) struct Effects {
     bits: u16,
     over: Over,
+    /// Token of the task to be woken by [`effect::WAKE_READER`].
+    reader: u32,
 }
 
 /// Bits of [`Effects`].
@@ -106,6 +111,11 @@ impl Effects {
     }
 
     #[inline(always)]
+    pub(crate) fn reader(self) -> Token {
+        Token(self.reader)
+    }
+
+    #[inline(always)]
     pub(crate) fn has(self, bits: u16) -> bool {
         self.bits & bits != 0
     }
@@ -126,7 +136,7 @@ impl<'a> View<'a> {
     #[inline]
     pub(crate) fn of(store: &'a Store, conn: ConnSlot, rules: &'a Rules) -> Option<View<'a>> {
         let tcb = &store.tcbs[conn];
-        tcb.hot.map(|id| View {
+        tcb.hot().map(|id| View {
             id,
             tcb,
             hot: &store.hot[id],
@@ -145,8 +155,8 @@ impl<'a> Conn<'a> {
         rules: &'a Rules,
         env: &'a mut Env,
     ) -> Option<Conn<'a>> {
-        let (key, tcb) = store.tcbs.with_key(conn);
-        let id = tcb.hot?;
+        let (key, tcb) = store.tcbs.with_key(conn)?;
+        let id = tcb.hot()?;
         Some(Conn {
             id,
             key,
@@ -161,12 +171,6 @@ impl<'a> Conn<'a> {
 }
 
 impl Conn<'_> {
-    /// Number of the hot block.
-    #[inline(always)]
-    pub(crate) fn id(&self) -> HotId {
-        self.id
-    }
-
     #[inline(always)]
     pub(crate) fn view(&self) -> View<'_> {
         View {
@@ -178,16 +182,22 @@ impl Conn<'_> {
         }
     }
 
-    /// Ends the loan: asks what is to be done for the connection as it stands now.
+    /// Whether it is the connection that an application names, and still has.
     #[inline(always)]
-    pub(crate) fn finish(mut self) -> Effects {
+    pub(crate) fn is(&self, named: ConnId) -> bool {
+        self.tcb.is_owned(named.generation)
+    }
+
+    /// Ends the loan: asks what is to be done for the connection as it stands now. Returns the hot block's number too.
+    #[inline(always)]
+    pub(crate) fn finish(mut self) -> (HotId, Effects) {
         if self.hot.timers.come_before_timer() {
             self.effects.add(effect::ARM);
         }
         if self.hot.is_idle() {
             self.effects.add(effect::IDLE);
         }
-        self.effects
+        (self.id, self.effects)
     }
 
     /// The connection joins the output queue: it has something to send, or may have.
@@ -205,9 +215,14 @@ impl Conn<'_> {
         self.queue();
     }
 
-    #[inline]
+    /// Wakes the task that waits to read, if there is one.
+    #[inline(always)]
     pub(crate) fn wake_reader(&mut self) {
-        self.effects.add(effect::WAKE_READER);
+        let reader = core::mem::replace(&mut self.tcb.reader, NONE);
+        if reader != NONE {
+            self.effects.reader = reader;
+            self.effects.add(effect::WAKE_READER);
+        }
     }
 
     pub(crate) fn wake_writer(&mut self) {
@@ -263,8 +278,8 @@ impl Conn<'_> {
         }
     }
 
-    /// Fills the hot block that the connection has just got with what the record remembers.
-    pub(crate) fn wake_up(&mut self, conn: ConnSlot) {
+    /// Fills the hot block that the connection has just got with what the record remembers; its timestamps are counted from `stamps`.
+    pub(crate) fn wake_up(&mut self, conn: ConnSlot, stamps: StampBase) {
         let (tcb, hot) = (&*self.tcb, &mut *self.hot);
         hot.conn = Some(conn);
         hot.sender.snd_una = tcb.snd_nxt;
@@ -289,11 +304,7 @@ impl Conn<'_> {
         hot.receiver.arrivals = Arrivals::of(tcb);
         hot.timers.stalled = Stalled::default();
         hot.timers.orphaned_ms = 0;
-        let has_label = matches!(self.key, KeyRef::V6(_));
-        hot.timers.stamps = match self.rules.config().timestamps || has_label {
-            true => self.rules.stamp_base(&self.key.get()),
-            false => StampBase::default(),
-        };
+        hot.timers.stamps = stamps;
         hot.timers.rtt_round = tcb.snd_nxt;
         hot.timers.rtt_off_max = 0;
         hot.path.soft_error = EndReason::Orderly;
@@ -334,24 +345,27 @@ impl Conn<'_> {
         tcb.mss = hot.sender.mss_full;
         rto::keep_backoff(tcb, hot.timers.backoff);
         tcb.set_reorders(hot.reordering_seen);
-        tcb.hot = None;
+        tcb.detach(hot.timers.stamps);
         debug_assert!(self.hot.holds_nothing());
     }
 
     /// The connection is over and has no owner: nothing of the hot block is kept, and the record does not name it any more. False
     /// when a queue does; then the block goes when its turn has come.
+    #[inline]
     pub(crate) fn part(&mut self) -> bool {
         self.drop_queues(true);
         if self.hot.has(hot_flag::QUEUED | hot_flag::STARVED) {
             return false;
         }
         self.forget_urgent();
-        (self.hot.conn, self.tcb.hot) = (None, None);
+        self.hot.conn = None;
+        self.tcb.detach(self.hot.timers.stamps);
         debug_assert!(self.hot.holds_nothing());
         true
     }
 
     /// Drops all that is queued, in flight or out of order. What was received stays readable unless `unread_too`.
+    #[inline(always)]
     pub(crate) fn drop_queues(&mut self, unread_too: bool) {
         self.detach_recovery();
         let (segments, pool) = (&mut self.blocks.segments, &mut self.blocks.pool);

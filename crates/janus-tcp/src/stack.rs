@@ -219,7 +219,13 @@ impl Stack {
     }
 
     /// The record of a flow.
-    #[inline]
+    #[inline(never)]
+    pub(crate) fn record_of(&self, key: &FlowKey) -> Option<Record> {
+        self.find(key, self.index.hash.flow(key))
+    }
+
+    /// The record of a flow whose hash is known.
+    #[inline(always)]
     pub(crate) fn find(&self, key: &FlowKey, hash: u64) -> Option<Record> {
         self.index
             .table
@@ -239,7 +245,8 @@ impl Stack {
 
     #[inline(always)]
     pub(crate) fn is_connection_of(&self, conn: ConnSlot, key: &FlowKey) -> bool {
-        self.store.tcbs.is_for(conn, key) && self.store.tcbs[conn].state != State::Closed
+        let tcb = self.store.tcbs.record_for(conn, key);
+        tcb.is_some_and(|tcb| tcb.state != State::Closed)
     }
 
     /// A frame that was handed out as lent has left the device and comes home.
@@ -280,8 +287,8 @@ impl Stack {
     ) -> Option<R> {
         let mut lent = self.lend(conn)?;
         let answer = rule(&mut lent);
-        let (id, effects) = (lent.id(), lent.finish());
-        self.carry_out(conn, id, effects);
+        let done = lent.finish();
+        self.carry_out(conn, done);
         Some(answer)
     }
 
@@ -292,14 +299,22 @@ impl Stack {
         conn: ConnSlot,
         rule: impl FnOnce(&mut Conn<'_>) -> R,
     ) -> Option<R> {
-        self.ensure_hot(conn)
-            .then(|| self.with(conn, rule))
-            .flatten()
+        let mut lent = match self.lend(conn) {
+            Some(lent) => lent,
+            None => {
+                self.attach_hot(conn);
+                self.lend(conn)?
+            }
+        };
+        let answer = rule(&mut lent);
+        let done = lent.finish();
+        self.carry_out(conn, done);
+        Some(answer)
     }
 
     /// Does what a rule wants done, in the one order that is right for all.
     #[inline(always)]
-    pub(crate) fn carry_out(&mut self, conn: ConnSlot, id: HotId, effects: Effects) {
+    pub(crate) fn carry_out(&mut self, conn: ConnSlot, (id, effects): (HotId, Effects)) {
         if effects.none() {
             return;
         }
@@ -307,7 +322,7 @@ impl Stack {
             self.schedule.output.push_back(Some(id));
         }
         if effects.has(effect::WAKE_READER) {
-            self.schedule.wake(&mut self.store.tcbs[conn].reader);
+            self.schedule.ready.push_back(effects.reader());
         }
         if effects.has(effect::RARE) {
             self.carry_out_rare(conn, id, effects);
@@ -368,7 +383,7 @@ impl Stack {
     /// The connection has a hot block, attached if it had none. False when all blocks are in use.
     #[inline(always)]
     pub(crate) fn ensure_hot(&mut self, conn: ConnSlot) -> bool {
-        self.store.tcbs[conn].hot.is_some() || self.attach_hot(conn)
+        self.store.tcbs[conn].hot().is_some() || self.attach_hot(conn)
     }
 
     #[inline(never)]
@@ -376,9 +391,9 @@ impl Stack {
         let Some(id) = self.store.hot.alloc() else {
             return false;
         };
-        self.store.tcbs[conn].hot = Some(id);
+        let stamps = self.store.tcbs[conn].attach(id);
         if let Some(mut lent) = self.lend(conn) {
-            lent.wake_up(conn);
+            lent.wake_up(conn, stamps);
         }
         true
     }

@@ -169,7 +169,9 @@ impl Envelope {
                 };
                 let headers = usual_headers(ip, key, options, numbers, control);
                 let len = ipv4::LEN + tcp::LEN + options.len();
-                self.put(buf, place, len, |packet| headers.write(packet, sum))
+                let (frame_len, packet) = self.begin(buf, place, len);
+                headers.write(packet, sum);
+                frame_len
             }
             KeyRef::V6(key) => {
                 let ip = usual::IpV6 {
@@ -181,31 +183,31 @@ impl Envelope {
                 };
                 let headers = usual_headers(ip, key, options, numbers, control);
                 let len = ipv6::LEN + tcp::LEN + options.len();
-                self.put(buf, place, len, |packet| headers.write(packet, sum))
+                let (frame_len, packet) = self.begin(buf, place, len);
+                headers.write(packet, sum);
+                frame_len
             }
         }
     }
 
-    /// Makes room for headers of `headers_len` bytes before `off`, where `len` bytes of payload lie, lets `write` write them, and puts
-    /// the link's before them.
+    /// Begins a frame whose IP and TCP headers, of `headers_len` bytes, are still to be written before `off`, where `len` bytes of
+    /// payload lie. Returns the frame's length, and the bytes from the IP header on.
     #[inline(always)]
-    fn put(
+    fn begin<'b>(
         &self,
-        buf: &mut PacketBuf,
+        buf: &'b mut PacketBuf,
         (off, len): (u16, u16),
         headers_len: usize,
-        write: impl FnOnce(&mut [u8]),
-    ) -> u16 {
+    ) -> (u16, &'b mut [u8]) {
         let link = self.link_len();
         let start = usize::from(off) - (link + headers_len);
         let end = usize::from(off) + usize::from(len);
+        buf.set_off(start as u16);
         let (link_bytes, packet) = buf.bytes_mut()[start..end].split_at_mut(link);
-        write(packet);
         if let Ok(header) = <&mut [u8; ethernet::LEN]>::try_from(link_bytes) {
             *header = self.link;
         }
-        buf.set_off(start as u16);
-        (end - start) as u16
+        ((end - start) as u16, packet)
     }
 
     #[inline(never)]

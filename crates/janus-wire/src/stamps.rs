@@ -17,16 +17,33 @@ pub struct Stamps {
     owners: u16,
 }
 
-/// Part of a connection's timestamps that stays: its offset from the clock and, in the bits that are not the clock's, its owner.
+/// Part of a connection's timestamps that stays: its offset from the clock and, in the bits that are not the clock's, its owner. It
+/// has 31 bits: 24 days, more than the clock of a host tells of how long that has been up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StampBase(u32);
 
 impl StampBase {
+    const BITS: u32 = (1 << 31) - 1;
+
+    /// The number, below 2^31.
+    #[inline(always)]
+    #[must_use]
+    pub const fn to_bits(self) -> u32 {
+        self.0
+    }
+
+    /// The base that this number stands for; what lies beyond 31 bits does not count.
+    #[inline(always)]
+    #[must_use]
+    pub const fn from_bits(bits: u32) -> Self {
+        Self(bits & Self::BITS)
+    }
+
     /// Returns 20 of the offset's bits, for a flow label. None of them can be the owner's.
     #[inline(always)]
     #[must_use]
     pub const fn flow_label(self) -> u32 {
-        self.0 >> 12
+        self.0 >> 11
     }
 }
 
@@ -72,7 +89,7 @@ impl Stamps {
     #[must_use]
     pub const fn base(&self, hash: u64) -> StampBase {
         let owner = veil(hash) ^ self.owner as u32;
-        StampBase(hash as u32 & !self.mask | owner & self.mask)
+        StampBase::from_bits(hash as u32 & !self.mask | owner & self.mask)
     }
 
     /// Returns the timestamp at this time.
@@ -100,7 +117,7 @@ impl Stamps {
         (self.mask != 0 && owner < u32::from(self.owners)).then_some(owner as u8)
     }
 
-    /// Returns the keyed hash of a connection. Its low half is the offset, the topmost eight bits hide the owner, and timestamps do
+    /// Returns the keyed hash of a connection. Its lowest 31 bits are the offset, the topmost eight bits hide the owner, and timestamps do
     /// not use the others.
     #[inline]
     #[must_use]

@@ -34,6 +34,8 @@ pub(crate) enum Position {
 
 /// Result of the checks that only look.
 pub(crate) enum Verdict {
+    /// Our SYN waits for an answer: other checks count.
+    Opening,
     /// The acknowledgement counts, and the text if it is [`Position::Acceptable`].
     Take(Position),
     /// The timestamp is older than the last one (PAWS).
@@ -50,6 +52,19 @@ pub(crate) enum Verdict {
 }
 
 impl Conn<'_> {
+    /// The checks that only look.
+    #[inline(always)]
+    pub(crate) fn judge(&self, p: &Parsed) -> Verdict {
+        let (config, now_ms) = (self.rules.config(), self.env.now_ms);
+        judge(self.tcb, Some(self.hot), config, p, now_ms)
+    }
+
+    /// Something has come from the peer now.
+    #[inline(always)]
+    pub(crate) fn heard(&mut self) {
+        self.tcb.last_heard_ms = self.env.now_ms;
+    }
+
     /// Fifth to eighth check.
     #[inline(always)]
     pub(crate) fn take(&mut self, p: &Parsed, position: Position, frame: &mut Option<Frame>) {
@@ -108,6 +123,9 @@ pub(crate) fn judge(
     p: &Parsed,
     now_ms: u32,
 ) -> Verdict {
+    if tcb.state == State::SynSent {
+        return Verdict::Opening;
+    }
     let rst = p.flags().contains(Flags::RST);
     // Before the first check: PAWS (RFC 7323 section 5.3, R1).
     if !rst && !passes_paws(tcb, config, p, now_ms) {

@@ -41,7 +41,7 @@ const LONG_AGO_US: u32 = 1 << 31;
 
 impl Conn<'_> {
     /// Sends what can be sent now, and sets the timers that go with it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn turn(&mut self, wire: &mut Wire<'_>) {
         let sent_to = self.tcb.snd_nxt;
         if self.flush(wire) == Flushed::Part {
@@ -55,9 +55,30 @@ impl Conn<'_> {
         }
     }
 
-    /// All that one connection has to send now.
+    /// All that one connection has to send now: nearly always new data, which acknowledges too, or an acknowledgement.
     #[inline(always)]
     fn flush(&mut self, wire: &mut Wire<'_>) -> Flushed {
+        let (tcb, hot) = (&*self.tcb, &*self.hot);
+        let usual = !hot.has(hot_flag::SYN | hot_flag::LOSSES | hot_flag::PROBE)
+            && hot.loss.recovery.is_none()
+            && tcb.state != State::Closed
+            && !tcb.has(flag::FIN_QUEUED)
+            && !tcb.owes_timeout();
+        if !usual {
+            return self.flush_all(wire);
+        }
+        if self.send_new(wire) == Flushed::Part {
+            return Flushed::Part;
+        }
+        match self.hot.has(hot_flag::ACK_NOW) {
+            true => self.flush_ack(wire),
+            false => Flushed::All,
+        }
+    }
+
+    /// Like [`Conn::flush`], with all that may be to say.
+    #[inline(never)]
+    fn flush_all(&mut self, wire: &mut Wire<'_>) -> Flushed {
         if self.hot.has(hot_flag::SYN) {
             self.send_syn();
             return Flushed::All;
@@ -95,16 +116,23 @@ impl Conn<'_> {
         if self.hot.has(hot_flag::PROBE) {
             self.probe();
         }
-        if self.hot.has(hot_flag::ACK_NOW) {
-            if wire.is_full() {
-                return Flushed::Part;
-            }
-            if self.hot.receiver.reorder != NONE {
-                self.emit_untold(wire);
-            }
-            let sack = self.sack_blocks();
-            self.emit_ack(sack, wire);
+        match self.hot.has(hot_flag::ACK_NOW) {
+            true => self.flush_ack(wire),
+            false => Flushed::All,
         }
+    }
+
+    /// An acknowledgement that is owed, if no segment has brought it.
+    #[inline(never)]
+    fn flush_ack(&mut self, wire: &mut Wire<'_>) -> Flushed {
+        if wire.is_full() {
+            return Flushed::Part;
+        }
+        if self.hot.receiver.reorder != NONE {
+            self.emit_untold(wire);
+        }
+        let sack = self.sack_blocks();
+        self.emit_ack(sack, wire);
         Flushed::All
     }
 

@@ -90,6 +90,6 @@ impl Ip<'_> {
         let bytes = &mut buf.bytes_mut()[usize::from(HEADROOM)..];
         let link = header.emit(bytes);
         let len = link + packet.emit(&mut bytes[link..]);
-        self.schedule.replies.push_back(Frame::new(buf, len as u16));
+        self.schedule.replies.push(Frame::new(buf, len as u16));
     }
 }

@@ -139,7 +139,7 @@ impl Ip<'_> {
     fn queue_reply(&mut self, frame: Frame, resolved: Result<(), Unresolved>) {
         self.env.counters.segments_out += 1;
         match resolved {
-            Ok(()) => self.schedule.replies.push_back(frame),
+            Ok(()) => self.schedule.replies.push(frame),
             Err(Unresolved(hop)) => self.await_neighbor(hop, frame),
         }
     }

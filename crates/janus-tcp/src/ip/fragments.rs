@@ -262,7 +262,7 @@ impl Ip<'_> {
                 return true;
             }
         }
-        self.schedule.replies.push_back(frame);
+        self.schedule.replies.push(frame);
         true
     }
 

@@ -107,7 +107,7 @@ impl Ip<'_> {
         self.env.counters.neighbors_refused += u64::from(!filed);
         while let Some(mut frame) = self.host.neighbors.pop_waiting(addr) {
             frame.data_mut()[..6].copy_from_slice(&mac.0);
-            self.schedule.replies.push_back(frame);
+            self.schedule.replies.push(frame);
         }
     }
 
@@ -155,8 +155,6 @@ impl Ip<'_> {
         };
         ipv6::emit(&mut bytes[link..], &repr);
         let total = link + ipv6::LEN + len;
-        self.schedule
-            .replies
-            .push_back(Frame::new(buf, total as u16));
+        self.schedule.replies.push(Frame::new(buf, total as u16));
     }
 }

@@ -13,7 +13,6 @@ use crate::stack::Stack;
 use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
 use crate::store::flows::Family;
 use crate::store::keys::ConnSlot;
-use crate::store::listener::ListenerId;
 use crate::store::records::Record;
 use crate::store::rto;
 use crate::store::sharing::Facts;
@@ -39,7 +38,7 @@ impl Stack {
     /// When the peer stopped answering after a router had complained, that is the better reason (RFC 1122 section
     /// 4.2.3.9).
     fn reason(&self, conn: ConnSlot, why: EndReason) -> EndReason {
-        match self.store.tcbs[conn].hot {
+        match self.store.tcbs[conn].hot() {
             Some(id) if why == EndReason::TimedOut => match self.store.hot[id].path.soft_error {
                 EndReason::Orderly => why,
                 complaint => complaint,
@@ -49,6 +48,7 @@ impl Stack {
     }
 
     /// The flow has left the table; whoever waits learns it, and what is not needed any more goes.
+    #[inline(always)]
     pub(crate) fn after_end(&mut self, conn: ConnSlot, why: EndReason) {
         let tcb = &mut self.store.tcbs[conn];
         tcb.close(why);
@@ -61,7 +61,7 @@ impl Stack {
             });
             return;
         }
-        let hot = tcb.hot;
+        let hot = tcb.hot();
         if self.lend(conn).is_none_or(|mut lent| lent.part()) {
             if let Some(id) = hot {
                 self.store.hot.free(id);
@@ -71,11 +71,12 @@ impl Stack {
     }
 
     /// Gives the slot of an ended connection back.
+    #[inline]
     pub(crate) fn release(&mut self, conn: ConnSlot) {
         self.take_options(conn);
         self.orphans -= usize::from(self.store.tcbs[conn].has(flag::ORPHAN));
         let cold = &mut self.store.tcbs[conn];
-        debug_assert!(cold.state == State::Closed && cold.hot.is_none());
+        debug_assert!(cold.state == State::Closed && cold.hot().is_none());
         cold.generation = cold.generation.wrapping_add(1);
         cold.flags = 0;
         cold.reader = NONE;
@@ -147,11 +148,9 @@ impl Stack {
     }
 
     pub(crate) fn drop_half_open(&mut self, id: u32) {
-        let listener = self.index.half_open.get(id).listener;
+        let listener = self.index.half_open.get(id).listener();
         let tries = self.index.half_open.get(id).tries;
-        self.index
-            .listeners
-            .half_open_gone(ListenerId(listener), tries);
+        self.index.listeners.half_open_gone(listener, tries);
         let key = self.index.half_open.key(id);
         self.index
             .table
@@ -192,13 +191,13 @@ impl Stack {
     }
 
     /// A connection has come to a good end: what it knows of its path is kept, if that is worth it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn learn_path(&mut self, conn: ConnSlot) {
         if !self.rules.config().share_path_facts {
             return;
         }
         let cold = &self.store.tcbs[conn];
-        let threshold = match cold.hot {
+        let threshold = match cold.hot() {
             None => cold.idle_threshold(),
             Some(id) => {
                 let ssthresh = self.store.hot[id].congestion.ssthresh();

@@ -100,10 +100,14 @@ impl Stack {
             let count = frames.len().min(BATCH);
             self.read_batch(&frames.as_slice()[..count], &mut batch, far);
             self.probe_batch(&mut batch[..count], far);
-            for (parsed, frame) in batch[..count].iter().zip(&mut frames) {
+            for parsed in &batch[..count] {
+                let mut frame = frames.next();
                 match parsed.kind() {
-                    Kind::Segment => self.segment(frame, parsed, unknown),
-                    kind => self.no_segment(frame, kind),
+                    Kind::Segment => self.segment(&mut frame, parsed, unknown),
+                    kind => self.no_segment(&mut frame, kind),
+                }
+                if let Some(frame) = frame {
+                    self.store.blocks.pool.free(frame.buf);
                 }
             }
         }
@@ -149,17 +153,20 @@ impl Stack {
     }
 
     #[inline(never)]
-    fn no_segment(&mut self, frame: Frame, kind: Kind) {
+    fn no_segment(&mut self, frame: &mut Option<Frame>, kind: Kind) {
+        let Some(arrived) = frame.take() else {
+            return;
+        };
         match kind {
-            Kind::Datagram => self.ip().datagram_arrives(frame),
-            Kind::Other => self.other_arrives(frame),
+            Kind::Datagram => self.ip().datagram_arrives(arrived),
+            Kind::Other => self.other_arrives(arrived),
             Kind::Fragment => {
-                if let Some(error) = self.ip().fragment_arrives(frame) {
+                if let Some(error) = self.ip().fragment_arrives(arrived) {
                     // An error too long for one packet says nothing that a shorter one would not.
                     let _known = self.icmp_error_arrives(&error);
                 }
             }
-            Kind::Drop | Kind::Segment => self.store.blocks.pool.free(frame.buf),
+            Kind::Drop | Kind::Segment => *frame = Some(arrived),
         }
     }
 
@@ -195,17 +202,18 @@ impl Stack {
         }
     }
 
-    /// Third pass: one segment, in order.
+    /// Third pass: one segment, in order. A consumed frame is taken out of `frame`.
     #[inline(always)]
-    fn segment<M: UnknownFlow>(&mut self, frame: Frame, parsed: &Parsed, unknown: &mut M) {
+    fn segment<M: UnknownFlow>(
+        &mut self,
+        frame: &mut Option<Frame>,
+        parsed: &Parsed,
+        unknown: &mut M,
+    ) {
         self.env.counters.segments_in += 1;
-        let mut frame = Some(frame);
         match self.probed_connection(parsed) {
-            Some(conn) => self.arrives(conn, parsed, &mut frame),
-            None => self.other_segment(parsed, &mut frame, unknown),
-        }
-        if let Some(frame) = frame {
-            self.store.blocks.pool.free(frame.buf);
+            Some(conn) => self.arrives(conn, parsed, frame),
+            None => self.other_segment(parsed, frame, unknown),
         }
     }
 
@@ -226,11 +234,16 @@ impl Stack {
         frame: &mut Option<Frame>,
         unknown: &mut M,
     ) {
-        // The candidate may have gone since it was probed, or never was the one; then ask the table again.
         let (candidate, key) = (parsed.candidate(), parsed.key());
-        let record = match candidate != NONE && self.is_record_of(candidate, key) {
-            true => Some(Record::decode(candidate)),
-            false => self.find(key, parsed.hash()),
+        let record = match candidate {
+            // It was filed since it was probed, or never.
+            NONE => self.find(key, parsed.hash()),
+            _ if self.is_record_of(candidate, key) => Some(Record::decode(candidate)),
+            // Its handshake ended in this batch, and data follows.
+            _ => match self.index.established {
+                Some(conn) if self.is_connection_of(conn, key) => Some(Record::Connection(conn)),
+                _ => self.record_of(key),
+            },
         };
         match record {
             Some(Record::Connection(conn)) => self.arrives(conn, parsed, frame),
@@ -295,8 +308,7 @@ impl Stack {
     /// Keeps MUST-54.
     pub(crate) fn icmp_error_arrives(&mut self, error: &IcmpError) -> bool {
         self.env.counters.icmp_errors_in += 1;
-        let hash = self.index.hash.flow(error.key());
-        let heeded = match self.find(error.key(), hash) {
+        let heeded = match self.record_of(error.key()) {
             None | Some(Record::Stub(_)) => return false,
             Some(Record::Connection(conn)) => self
                 .with(conn, |c| c.blamed(error))

@@ -128,8 +128,10 @@ impl Stack {
     #[inline]
     fn flush(&mut self, conn: ConnSlot, out: &mut Vec<Frame>, end: usize) {
         let before = out.len();
-        let (key, tcb) = self.store.tcbs.with_key(conn);
-        let (profile, hot) = (tcb.profile, tcb.hot);
+        let Some((key, tcb)) = self.store.tcbs.with_key(conn) else {
+            return;
+        };
+        let (profile, hot) = (tcb.profile, tcb.hot());
         let label = || hot.map_or(0, |id| self.store.hot[id].timers.stamps.flow_label());
         let (rules, host) = (&self.rules, &self.host);
         let at_hand = known_envelope(rules, host, key, profile, self.env.now, label);
@@ -141,7 +143,12 @@ impl Stack {
             }
         };
         let mut wire = Wire::new(envelope, out, end);
-        self.with(conn, |c| c.turn(&mut wire));
+        // No closure: the compiler would call it.
+        if let Some(mut lent) = self.lend(conn) {
+            lent.turn(&mut wire);
+            let done = lent.finish();
+            self.carry_out(conn, done);
+        }
         if let Err(Unresolved(hop)) = resolved {
             for frame in out.drain(before..) {
                 self.ip().await_neighbor(hop, frame);
@@ -151,11 +158,11 @@ impl Stack {
 
     #[inline]
     fn hand_out_replies(&mut self, out: &mut Vec<Frame>, end: usize) {
-        while out.len() < end {
-            let Some(reply) = self.schedule.replies.pop_front() else {
-                return;
-            };
-            out.push(reply);
+        let replies = &mut self.schedule.replies;
+        let room = end.saturating_sub(out.len());
+        match replies.len() <= room {
+            true => out.append(replies),
+            false => out.extend(replies.drain(..room)),
         }
     }
 
@@ -392,8 +399,8 @@ impl Stack {
             return;
         }
         let cold = &self.store.tcbs[conn];
-        let busy = cold.hot.is_some() && {
-            let hot = &self.store.hot[cold.hot];
+        let busy = cold.hot().is_some() && {
+            let hot = &self.store.hot[cold.hot()];
             !hot.sender.flight.is_empty() || !hot.sender.unsent.is_empty()
         };
         let options = &cold.keepalive_options(&self.rules);

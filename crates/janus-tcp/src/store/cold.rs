@@ -5,7 +5,7 @@
 //! `hot` names it, or nothing. While a hot block is attached it is the authority on congestion state, and
 //! what outlives it is written back here when it is released.
 
-use janus_wire::SeqNum;
+use janus_wire::{SeqNum, StampBase};
 
 use crate::congestion;
 use crate::store::keys::HotId;
@@ -148,8 +148,8 @@ pub(crate) struct Tcb {
     pub(crate) srtt: u32,
     /// The variation of the round trip in microseconds (RFC 6298). Its top bits are [`crate::store::rto::kept_backoff`].
     pub(crate) rttvar_us: u32,
-    /// The hot block of a busy connection.
-    pub(crate) hot: Option<HotId>,
+    /// [`Tcb::hot`], or [`Tcb::stamps`] of a connection that has none.
+    pub(crate) block: u32,
     /// Token of the task that waits to read (or to be connected).
     pub(crate) reader: u32,
     /// Changes when the slot is given to another connection, so that stale handles are recognised.
@@ -185,7 +185,7 @@ impl Default for Tcb {
             ts_recent: 0,
             srtt: 0,
             rttvar_us: 0,
-            hot: None,
+            block: 0,
             reader: NONE,
             generation: 0,
             last_heard_ms: 0,
@@ -201,6 +201,34 @@ impl Default for Tcb {
 }
 
 impl Tcb {
+    /// A connection without a hot block, whose timestamps are counted from `stamps`.
+    #[inline(always)]
+    pub(crate) fn at_rest(stamps: StampBase) -> Tcb {
+        Tcb {
+            block: stamps.to_bits(),
+            ..Tcb::default()
+        }
+    }
+
+    /// The hot block of a busy connection.
+    #[inline(always)]
+    pub(crate) fn hot(&self) -> Option<HotId> {
+        HotId::of_word(self.block)
+    }
+
+    /// The connection has this hot block. Returns what its timestamps are counted from, which the block has to keep.
+    #[inline(always)]
+    pub(crate) fn attach(&mut self, id: HotId) -> StampBase {
+        debug_assert!(self.hot().is_none() && id.word() & HotId::MARK != 0);
+        StampBase::from_bits(core::mem::replace(&mut self.block, id.word()))
+    }
+
+    /// The connection has no hot block any more.
+    #[inline(always)]
+    pub(crate) fn detach(&mut self, stamps: StampBase) {
+        self.block = stamps.to_bits();
+    }
+
     #[inline]
     pub(crate) fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
@@ -214,6 +242,12 @@ impl Tcb {
     #[inline]
     pub(crate) fn clear(&mut self, flag: u8) {
         self.flags &= !flag;
+    }
+
+    /// Whether the application has the connection, under a name of this generation.
+    #[inline(always)]
+    pub(crate) fn is_owned(&self, generation: u32) -> bool {
+        self.generation == generation && !self.has(flag::ORPHAN)
     }
 
     /// The peer's window, scaled, counted from the acknowledgement that carried it.

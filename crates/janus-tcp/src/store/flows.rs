@@ -117,34 +117,44 @@ impl<T, K: Key> Flows<T, K> {
         }
     }
 
-    /// Returns the flow that the record belongs to, and the record.
+    /// Returns the flow that the record belongs to, and the record, if its slot was ever handed out.
     #[inline(always)]
-    pub(crate) fn with_key(&mut self, id: K) -> (KeyRef<'_>, &mut T) {
+    pub(crate) fn with_key(&mut self, id: K) -> Option<(KeyRef<'_>, &mut T)> {
         let id = id.index();
         match self.v4.get_mut(id) {
-            Some(slot) => (KeyRef::V4(&slot.key), &mut slot.rest),
+            Some(slot) => Some((KeyRef::V4(&slot.key), &mut slot.rest)),
             None => {
                 is_v6();
-                let slot = &mut self.v6[id ^ V6];
-                (KeyRef::V6(&slot.key), &mut slot.rest)
+                let slot = self.v6.get_mut(id ^ V6)?;
+                Some((KeyRef::V6(&slot.key), &mut slot.rest))
             }
         }
     }
 
     /// Whether the record is that of the flow `key`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_for(&self, id: K, key: &FlowKey) -> bool {
+        self.record_for(id, key).is_some()
+    }
+
+    /// The record, if it is that of the flow `key`.
+    #[inline(always)]
+    pub(crate) fn record_for(&self, id: K, key: &FlowKey) -> Option<&T> {
         let id = id.index();
         // The index of one family lies beyond the slots of the other.
         match key {
-            FlowKey::V4(key) => self.v4.get(id).is_some_and(|slot| slot.key.is(key)),
-            FlowKey::V6(key) => self.is_for_v6(id, key),
+            FlowKey::V4(key) => {
+                let slot = self.v4.get(id).filter(|slot| slot.key.is(key))?;
+                Some(&slot.rest)
+            }
+            FlowKey::V6(key) => self.record_for_v6(id, key),
         }
     }
 
     #[inline(never)]
-    fn is_for_v6(&self, id: u32, key: &FlowKeyV6) -> bool {
-        self.v6.get(id ^ V6).is_some_and(|slot| slot.key == *key)
+    fn record_for_v6(&self, id: u32, key: &FlowKeyV6) -> Option<&T> {
+        let slot = self.v6.get(id ^ V6).filter(|slot| slot.key == *key)?;
+        Some(&slot.rest)
     }
 
     /// The record, if its slot was ever handed out.

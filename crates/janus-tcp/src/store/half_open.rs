@@ -6,11 +6,12 @@
 
 use janus_mem::{Growth, MemError};
 use janus_wire::tcp::UserTimeout;
-use janus_wire::{FlowKey, SeqNum};
+use janus_wire::{FlowKey, SeqNum, StampBase};
 
 use crate::store::challenge::Answered;
 use crate::store::fifo::{Fifo, Linked, Links};
 use crate::store::flows::Flows;
+use crate::store::listener::{ListenerId, MAX_LISTENERS};
 use crate::time::Instant;
 
 /// How often a SYN-ACK is sent before the record is given up (about 63 s with a first wait of one second).
@@ -26,7 +27,10 @@ pub(crate) struct HalfOpen {
     pub(crate) ts_recent: u32,
     pub(crate) sent_at: Instant,
     pub(crate) links: Links,
-    pub(crate) listener: u32,
+    /// What the connection's timestamps are counted from.
+    pub(crate) stamps: StampBase,
+    /// Number of the listener.
+    pub(crate) listener: u16,
     /// Largest payload the peer accepts.
     pub(crate) mss: u16,
     /// The peer's window scale; `NO_SCALE` when it sent none.
@@ -47,6 +51,21 @@ pub(crate) struct HalfOpen {
 pub(crate) const NO_SCALE: u8 = 0xff;
 
 impl HalfOpen {
+    /// A record for a connection that this listener is to have.
+    #[inline(always)]
+    pub(crate) fn of(listener: ListenerId) -> HalfOpen {
+        const { assert!(MAX_LISTENERS <= 1 << 16) };
+        HalfOpen {
+            listener: listener.0 as u16,
+            ..HalfOpen::default()
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn listener(&self) -> ListenerId {
+        ListenerId(self.listener.into())
+    }
+
     #[inline]
     pub(crate) fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
@@ -127,10 +146,12 @@ impl HalfOpens {
         self.queues.iter().rev().find_map(Fifo::oldest)
     }
 
+    /// Keeps a record whose SYN-ACK is sent for the first time: its `tries` are 1.
     #[inline]
     pub(crate) fn insert(&mut self, key: &FlowKey, record: HalfOpen) -> Option<u32> {
+        debug_assert_eq!(record.tries, 1);
         let id = self.store.alloc(key)?;
-        self.store[id] = HalfOpen { tries: 1, ..record };
+        self.store[id] = record;
         self.queues[0].push(&mut self.store, id);
         Some(id)
     }

@@ -10,6 +10,7 @@ use self::table::FlowTable;
 use crate::rules::config::{Config, Secrets};
 use crate::store::challenge::Limits;
 use crate::store::half_open::HalfOpens;
+use crate::store::keys::ConnSlot;
 use crate::store::listener::Listeners;
 use crate::store::moves::Moves;
 use crate::store::stub::{STUBS_MAX, Stubs};
@@ -25,6 +26,8 @@ pub(crate) struct Index {
     pub(crate) moves: Moves,
     pub(crate) listeners: Listeners,
     pub(crate) limits: Limits,
+    /// The connection whose handshake ended last.
+    pub(crate) established: Option<ConnSlot>,
 }
 
 impl Index {
@@ -46,6 +49,7 @@ impl Index {
             moves: Moves::default(),
             listeners: Listeners::new(),
             limits: Limits::default(),
+            established: None,
         })
     }
 }

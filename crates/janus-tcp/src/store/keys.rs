@@ -21,6 +21,26 @@ pub(crate) trait Key: Copy {
     }
 }
 
+impl HotId {
+    /// The bit that each name of a hot block has when it is spelled as a word: their numbers stay below 2^31.
+    pub(crate) const MARK: u32 = 1 << 31;
+
+    /// The name as a word.
+    #[inline(always)]
+    pub(crate) fn word(self) -> u32 {
+        self.0.get()
+    }
+
+    /// The name that a word spells, if it is one and no number below [`HotId::MARK`].
+    #[inline(always)]
+    pub(crate) fn of_word(word: u32) -> Option<HotId> {
+        match word & HotId::MARK {
+            0 => None,
+            _ => NonZeroU32::new(word).map(HotId),
+        }
+    }
+}
+
 macro_rules! keys {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {$(
         $(#[$doc])*

@@ -17,7 +17,7 @@ pub(crate) const MAX_BACKLOG: usize = 1 << 16;
 /// SYN-ACKs sent before a record is given up in a full SYN queue.
 const FEWEST_TRIES: u8 = 3;
 /// Listeners a stack holds.
-const MAX_LISTENERS: usize = 4_096;
+pub(crate) const MAX_LISTENERS: usize = 4_096;
 
 pub(crate) struct Listener {
     pub(crate) local: SocketAddr,
@@ -156,14 +156,14 @@ impl Listeners {
     }
 
     /// The socket options of a listener, or the defaults when there is none.
-    pub(crate) fn profile(&self, id: u32) -> u8 {
-        let listener = self.slots.get(id as usize).and_then(Option::as_ref);
+    pub(crate) fn profile(&self, id: ListenerId) -> u8 {
+        let listener = self.slots.get(id.0 as usize).and_then(Option::as_ref);
         listener.map_or(0, |listener| listener.profile)
     }
 
     /// SYN-ACKs that a listener waits for data, once the handshake is done.
-    pub(crate) fn defer_tries(&self, id: u32) -> u8 {
-        let listener = self.slots.get(id as usize).and_then(Option::as_ref);
+    pub(crate) fn defer_tries(&self, id: ListenerId) -> u8 {
+        let listener = self.slots.get(id.0 as usize).and_then(Option::as_ref);
         listener.map_or(0, |listener| listener.defer_tries)
     }
 
@@ -252,8 +252,8 @@ impl Listeners {
     }
 
     /// Whether a listener would take a connection to this address, if no nearer one took it.
-    pub(crate) fn serves(&self, id: u32, local: IpAddr, port: u16) -> bool {
-        let listener = self.slots.get(id as usize).and_then(Option::as_ref);
+    pub(crate) fn serves(&self, id: ListenerId, local: IpAddr, port: u16) -> bool {
+        let listener = self.slots.get(id.0 as usize).and_then(Option::as_ref);
         listener.is_some_and(|l| l.local.port() == port && l.serves(local))
     }
 

@@ -24,7 +24,7 @@ pub(crate) struct Schedule {
     pub(crate) crowds: Crowds,
     /// Hot blocks with something to send.
     pub(crate) output: Queue<Option<HotId>>,
-    pub(crate) replies: VecDeque<Frame>,
+    pub(crate) replies: Vec<Frame>,
     pub(crate) ready: Queue<Token>,
     /// Hot blocks whose timers fired, being served.
     pub(crate) fired: Vec<HotId>,
@@ -42,7 +42,7 @@ impl Schedule {
             wheel: Wheel::new(max_hot, growth)?,
             crowds: Crowds::default(),
             output: Queue::new(1_024, None),
-            replies: VecDeque::with_capacity(MAX_REPLIES),
+            replies: Vec::with_capacity(MAX_REPLIES),
             ready: Queue::new(1_024, Token(NONE)),
             fired: Vec::with_capacity(256),
             starved: VecDeque::new(),

@@ -146,7 +146,7 @@ fn thousands_of_both_families_are_found() {
     }
     for (at, &conn) in conns.iter().enumerate() {
         assert_eq!(pair.a.stack.is_connected(conn), Ok(true), "{at}");
-        assert_eq!(pair.a.stack.store().tcbs[slot(conn)].hot, None);
+        assert_eq!(pair.a.stack.store().tcbs[slot(conn)].hot(), None);
     }
     assert_eq!(pair.b.stack.connections(), conns.len());
     assert_eq!(pair.b.stack.counters().resets_out, 0);

@@ -167,47 +167,74 @@ impl Conn<'_> {
     /// Keeps 2018-9, 6298-6, 6675-1.
     #[inline(always)]
     fn drop_acked(&mut self, p: &Parsed, mut summary: Option<&mut AckSummary>) -> bool {
-        let (mut fin, mut acked) = (false, Acked::default());
-        let now_us = self.env.now_us;
-        loop {
-            let hot = &mut *self.hot;
-            let at = hot.sender.flight.head;
-            if at.is_none() {
-                break;
-            }
-            let seg = &self.blocks.segments[at];
-            if (p.ack() - seg.end()) < 0 {
-                self.trim_acked(at, p.ack(), summary.as_deref_mut());
-                break;
-            }
-            fin |= seg.has(seg_flag::FIN);
-            match &mut summary {
-                Some(summary) if hot.loss.recovery.is_some() => {
-                    self.acknowledge_marked(at, summary, &mut acked);
-                }
-                summary => {
-                    if !seg.has(seg_flag::LOST) {
-                        hot.sender.pipe = hot.sender.pipe.saturating_sub(u32::from(seg.len));
-                    }
-                    if let Some(summary) = summary.as_deref_mut().filter(|_| hot.doubted) {
-                        summary.note_original(
-                            !seg.has(seg_flag::RESENT) && seg.end().le(hot.loss.recover),
-                        );
-                    }
-                    acked.add(now_us.wrapping_sub(seg.sent_us), seg.has(seg_flag::RESENT));
-                }
-            }
-            let flight = &mut self.hot.sender.flight;
-            self.blocks
-                .segments
-                .free_front(flight, &mut self.blocks.pool);
+        let mut acked = Acked::default();
+        let whole = self.drop_first(p, summary.as_deref_mut(), &mut acked);
+        if whole && !self.hot.sender.flight.is_empty() {
+            acked = self.drop_others(p, summary.as_deref_mut(), acked);
         }
         self.measure(
             p,
             &acked,
             summary.and_then(|summary| summary.sacked_sent_us()),
         );
-        fin
+        acked.has_fin()
+    }
+
+    /// The rest of [`Conn::drop_acked`]. Apart, as most acknowledgements are of one segment.
+    #[inline(never)]
+    fn drop_others(
+        &mut self,
+        p: &Parsed,
+        mut summary: Option<&mut AckSummary>,
+        mut acked: Acked,
+    ) -> Acked {
+        while !self.hot.sender.flight.is_empty()
+            && self.drop_first(p, summary.as_deref_mut(), &mut acked)
+        {}
+        acked
+    }
+
+    /// Takes the first segment out of flight, if there is one and all of it is acknowledged; else false.
+    #[inline(always)]
+    fn drop_first(
+        &mut self,
+        p: &Parsed,
+        mut summary: Option<&mut AckSummary>,
+        acked: &mut Acked,
+    ) -> bool {
+        let hot = &mut *self.hot;
+        let at = hot.sender.flight.head;
+        if at.is_none() {
+            return false;
+        }
+        let seg = &self.blocks.segments[at];
+        if (p.ack() - seg.end()) < 0 {
+            self.trim_acked(at, p.ack(), summary);
+            return false;
+        }
+        acked.add_fin(seg.has(seg_flag::FIN));
+        match &mut summary {
+            Some(summary) if hot.loss.recovery.is_some() => {
+                self.acknowledge_marked(at, summary, acked);
+            }
+            summary => {
+                if !seg.has(seg_flag::LOST) {
+                    hot.sender.pipe = hot.sender.pipe.saturating_sub(u32::from(seg.len));
+                }
+                if let Some(summary) = summary.as_deref_mut().filter(|_| hot.doubted) {
+                    summary.note_original(
+                        !seg.has(seg_flag::RESENT) && seg.end().le(hot.loss.recover),
+                    );
+                }
+                let age_us = self.env.now_us.wrapping_sub(seg.sent_us);
+                acked.add(age_us, seg.has(seg_flag::RESENT));
+            }
+        }
+        let flight = &mut self.hot.sender.flight;
+        self.blocks
+            .segments
+            .free_front(flight, &mut self.blocks.pool);
+        true
     }
 
     /// Part of the first segment in flight is acknowledged.

@@ -25,6 +25,8 @@ pub(crate) struct Acked {
     oldest_us: u32,
     /// One of them was sent more than once.
     resent: bool,
+    /// Our FIN is in one of them.
+    fin: bool,
 }
 
 impl Default for Acked {
@@ -33,6 +35,7 @@ impl Default for Acked {
             newest_us: u32::MAX,
             oldest_us: 0,
             resent: false,
+            fin: false,
         }
     }
 }
@@ -44,6 +47,17 @@ impl Acked {
         self.resent |= resent;
         self.newest_us = self.newest_us.min(age_us);
         self.oldest_us = self.oldest_us.max(age_us);
+    }
+
+    /// Notes whether our FIN is in one of them.
+    #[inline(always)]
+    pub(crate) fn add_fin(&mut self, is_there: bool) {
+        self.fin |= is_there;
+    }
+
+    #[inline(always)]
+    pub(crate) fn has_fin(&self) -> bool {
+        self.fin
     }
 
     #[inline]

@@ -203,7 +203,7 @@ impl Conn<'_> {
         let least = self.ato_least_ms() as u8;
         let cold = &mut *self.tcb;
         cold.set_interactive(false);
-        if cold.hot.is_some() {
+        if cold.hot().is_some() {
             let arrivals = &mut self.hot.receiver.arrivals;
             arrivals.hurry(cold, most);
             arrivals.ato_ms = least;

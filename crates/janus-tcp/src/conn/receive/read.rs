@@ -6,6 +6,12 @@ use crate::rules::error::Error;
 use crate::store::hot::hot_flag;
 
 impl Conn<'_> {
+    /// Something has come that was not read yet.
+    #[inline(always)]
+    pub(crate) fn has_unread(&self) -> bool {
+        !self.hot.receiver.inbox.is_empty()
+    }
+
     /// Takes up to `most` received bytes, piece by piece.
     #[inline]
     pub(crate) fn read_each(&mut self, most: usize, mut take: impl FnMut(&[u8])) -> usize {

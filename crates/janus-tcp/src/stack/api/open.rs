@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use janus_wire::{FlowKey, SeqNum};
+use janus_wire::{FlowKey, SeqNum, StampBase};
 
 use crate::congestion::{self, INITIAL_SEGMENTS};
 use crate::ip::walks::{DYNAMIC_FIRST, DYNAMIC_PORTS};
@@ -131,7 +131,7 @@ impl Stack {
         let local = SocketAddr::new(addr, local.port());
         let key = FlowKey::new(remote, local).ok_or(Error::InvalidAddress)?;
         let hash = self.index.hash.flow(&key);
-        let old = match self.find(&key, hash) {
+        let old = match self.record_of(&key) {
             None => None,
             // A flow in TIME-WAIT makes room (RFC 9293 MAY-2), and ours begins beyond what it had sent.
             Some(Record::TimeWait(id)) if self.index.moves.has_room() => {
@@ -141,8 +141,8 @@ impl Stack {
             }
             Some(_) => return Err(Error::AddrInUse),
         };
-        let iss = isn::beyond(self.rules.first_numbers(&key, now).0, old);
-        let opened = self.open(&key, hash, iss, options)?;
+        let (first, stamps) = self.rules.first_numbers(&key, now);
+        let opened = self.open(&key, hash, (isn::beyond(first, old), stamps), options)?;
         if old.is_some() {
             self.moved(&key);
         }
@@ -153,7 +153,7 @@ impl Stack {
         &mut self,
         key: &FlowKey,
         hash: u64,
-        iss: SeqNum,
+        (iss, stamps): (SeqNum, StampBase),
         options: &SocketOptions,
     ) -> Result<ConnId, Error> {
         let conn = self
@@ -169,7 +169,7 @@ impl Stack {
             last_heard_ms: self.env.now_ms,
             cwnd_code: congestion::encode_window(INITIAL_SEGMENTS),
             state: State::SynSent,
-            ..Tcb::default()
+            ..Tcb::at_rest(stamps)
         };
         let generation = cold.generation;
         if let Err(error) = self.give_options(conn, options) {

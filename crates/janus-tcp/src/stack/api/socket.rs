@@ -24,45 +24,15 @@ impl Stack {
     pub(crate) fn named(&self, id: ConnId) -> Result<(ConnSlot, &Tcb), Error> {
         let slot = id.slot().ok_or(Error::Stale)?;
         match self.store.tcbs.get(slot) {
-            Some(tcb) if tcb.generation == id.generation && !tcb.has(flag::ORPHAN) => {
-                Ok((slot, tcb))
-            }
+            Some(tcb) if tcb.is_owned(id.generation) => Ok((slot, tcb)),
             _ => Err(Error::Stale),
-        }
-    }
-
-    /// Why a connection ended, if it did so badly.
-    /// Keeps MUST-12, MUST-47, SHLD-25.
-    #[inline(always)]
-    pub(crate) fn failure(cold: &Tcb) -> Option<Error> {
-        match cold.state {
-            State::Closed => Self::failure_of(cold.ended_by()),
-            _ => None,
-        }
-    }
-
-    #[cold]
-    fn failure_of(why: EndReason) -> Option<Error> {
-        match why {
-            EndReason::Reset => Some(Error::ConnectionReset),
-            EndReason::Refused => Some(Error::ConnectionRefused),
-            EndReason::TimedOut => Some(Error::TimedOut),
-            EndReason::NoHost => Some(Error::HostUnreachable),
-            EndReason::NoNetwork => Some(Error::NetworkUnreachable),
-            EndReason::NoProtocol => Some(Error::ProtocolUnreachable),
-            EndReason::HostUnknown => Some(Error::HostUnknown),
-            EndReason::HostIsolated => Some(Error::HostIsolated),
-            EndReason::RouteFailed => Some(Error::RouteFailed),
-            EndReason::Prohibited => Some(Error::Prohibited),
-            EndReason::BadHeader => Some(Error::HeaderRefused),
-            EndReason::Orderly => None,
         }
     }
 
     /// Whether the handshake is done; an error when it failed.
     pub fn is_connected(&self, id: ConnId) -> Result<bool, Error> {
         let cold = &self.store.tcbs[self.conn(id)?];
-        match Self::failure(cold) {
+        match cold.failure() {
             Some(error) => Err(error),
             None => Ok(!matches!(cold.state, State::SynSent | State::SynReceived)),
         }
@@ -88,11 +58,21 @@ impl Stack {
         most: usize,
         take: impl FnMut(&[u8]),
     ) -> Result<usize, Error> {
-        let Some(conn) = self.unread(id)? else {
-            return Ok(0);
-        };
         self.env.set_now(now);
-        Ok(self.with(conn, |c| c.read_each(most, take)).unwrap_or(0))
+        let conn = id.slot().ok_or(Error::Stale)?;
+        let Some(mut lent) = self.lend(conn) else {
+            return self.unread(id).map(|_| 0);
+        };
+        if !lent.is(id) {
+            return Err(Error::Stale);
+        }
+        if !lent.has_unread() {
+            return lent.nothing_to_read().map(|()| 0);
+        }
+        let read = lent.read_each(most, take);
+        let done = lent.finish();
+        self.carry_out(conn, done);
+        Ok(read)
     }
 
     /// Looks at up to `into.len()` bytes without taking them.
@@ -105,7 +85,7 @@ impl Stack {
         let Some(conn) = self.unread(id)? else {
             return Ok(0);
         };
-        let hot = self.store.tcbs[conn].hot;
+        let hot = self.store.tcbs[conn].hot();
         let (mut done, mut skip, mut at) = (0, skip, self.store.hot[hot].receiver.inbox.head);
         while at.is_some() && done < into.len() {
             let seg = &self.store.blocks.segments[at];
@@ -149,16 +129,10 @@ impl Stack {
     #[inline(always)]
     fn unread(&self, id: ConnId) -> Result<Option<ConnSlot>, Error> {
         let (conn, cold) = self.named(id)?;
-        if cold.hot.is_some() && !self.store.hot[cold.hot].receiver.inbox.is_empty() {
+        if cold.hot().is_some() && !self.store.hot[cold.hot()].receiver.inbox.is_empty() {
             return Ok(Some(conn));
         }
-        if let Some(error) = Self::failure(cold) {
-            return Err(error);
-        }
-        if cold.has(flag::PEER_FIN) || cold.state == State::Closed {
-            return Ok(None);
-        }
-        Err(Error::WouldBlock)
+        cold.nothing_to_read().map(|()| None)
     }
 
     /// Says that no more will be written: a FIN follows what is queued.
@@ -166,7 +140,7 @@ impl Stack {
         self.env.set_now(now);
         let conn = self.conn(id)?;
         match self.store.tcbs[conn].state {
-            State::Closed if Self::failure(&self.store.tcbs[conn]).is_none() => Ok(()),
+            State::Closed if self.store.tcbs[conn].failure().is_none() => Ok(()),
             State::Closed | State::SynSent => Err(Error::NotConnected),
             _ => {
                 self.send_fin(conn);
@@ -185,7 +159,7 @@ impl Stack {
         self.env.set_now(now);
         let Ok(conn) = self.conn(id) else { return };
         let cold = &self.store.tcbs[conn];
-        let unread = cold.hot.is_some() && !self.store.hot[cold.hot].receiver.inbox.is_empty();
+        let unread = cold.hot().is_some() && !self.store.hot[cold.hot()].receiver.inbox.is_empty();
         let reset = self.rules.profiles().get(cold.profile).reset_on_close;
         if unread {
             self.abort_conn(conn);
@@ -202,7 +176,7 @@ impl Stack {
         }
         let cold = &mut self.store.tcbs[conn];
         cold.reader = NONE;
-        let (state, busy) = (cold.state, cold.hot.is_some());
+        let (state, busy) = (cold.state, cold.hot().is_some());
         self.with(conn, |c| c.owner_leaves());
         match state {
             _ if busy => {}
@@ -237,8 +211,8 @@ impl Stack {
             tcb.set(flag::ORPHAN);
             self.orphans += 1;
         }
-        if tcb.hot.is_some() {
-            self.store.hot[tcb.hot].sender.writer = NONE;
+        if tcb.hot().is_some() {
+            self.store.hot[tcb.hot()].sender.writer = NONE;
         }
         self.end(conn, EndReason::Orderly);
     }
@@ -269,7 +243,7 @@ impl Stack {
     /// Sets the token that is woken when there is room to write. The connection keeps a hot block while a writer waits.
     pub fn wait_write(&mut self, now: Instant, id: ConnId, who: Option<Token>) {
         let Ok(conn) = self.conn(id) else { return };
-        if who.is_none() && self.store.tcbs[conn].hot.is_none() {
+        if who.is_none() && self.store.tcbs[conn].hot().is_none() {
             return;
         }
         self.env.set_now(now);

@@ -51,14 +51,14 @@ impl Stack {
     pub fn status(&self, id: ConnId) -> Result<Status, Error> {
         let conn = self.conn(id)?;
         let cold = &self.store.tcbs[conn];
-        let hot = cold.hot.map(|id| &self.store.hot[id]);
+        let hot = cold.hot().map(|id| &self.store.hot[id]);
         let closing = is_closing(cold.state);
         let tail = hot.and_then(|h| h.sender.unsent.tail);
         let fin_unsent = cold.has(flag::FIN_QUEUED)
             || closing && tail.is_some() && self.store.blocks.segments[tail].has(seg_flag::FIN);
         Ok(Status {
             state: cold.state,
-            failure: Self::failure(cold),
+            failure: cold.failure(),
             peer_fin: cold.has(flag::PEER_FIN),
             unread: hot.map_or(0, |h| h.receiver.inbox.bytes),
             unsent: hot.map_or(0, |h| h.sender.unsent.bytes),
@@ -111,7 +111,7 @@ impl Stack {
             .paths
             .size_on_path(key.peer(), cold.mss, self.env.now);
         let mss = on_path - options;
-        let hot = cold.hot.map(|id| &self.store.hot[id]);
+        let hot = cold.hot().map(|id| &self.store.hot[id]);
         let idle_cwnd = cold.idle_window() * u32::from(mss);
         let threshold = cold.idle_threshold();
         let idle_ssthresh = threshold.map_or(u32::MAX, |segments| segments * u32::from(mss));
@@ -185,7 +185,7 @@ impl Stack {
         let mut attached = 0;
         for conn in self.store.tcbs.places() {
             let cold = &self.store.tcbs[conn];
-            let told = match cold.hot {
+            let told = match cold.hot() {
                 None => audit_cold(cold),
                 Some(id) => {
                     attached += 1;

@@ -112,7 +112,7 @@ impl Stack {
     }
 
     fn end_one(&mut self, flow: &FlowKey) {
-        match self.find(flow, self.index.hash.flow(flow)) {
+        match self.record_of(flow) {
             Some(Record::Connection(conn)) => self.end(conn, EndReason::NoNetwork),
             Some(Record::HalfOpen(slot)) => self.drop_half_open(slot),
             Some(Record::TimeWait(slot)) => self.drop_time_wait(slot),
@@ -166,7 +166,7 @@ impl Stack {
     pub fn take_moved(&mut self, mut see: impl FnMut(&FlowKey)) {
         let mut flows = core::mem::take(&mut self.index.moves.flows);
         for flow in flows.drain(..) {
-            if self.find(&flow, self.index.hash.flow(&flow)).is_some() {
+            if self.record_of(&flow).is_some() {
                 see(&flow);
             }
         }
@@ -195,7 +195,7 @@ impl Stack {
     /// succeeded, and not before. [`Error::AddrInUse`]: the flow lives here, in TIME-WAIT perhaps, or a stub of it does.
     pub fn add_stub(&mut self, flow: &FlowKey, shard: u16) -> Result<(), Error> {
         let hash = self.index.hash.flow(flow);
-        if self.find(flow, hash).is_some() {
+        if self.record_of(flow).is_some() {
             return Err(Error::AddrInUse);
         }
         if self.index.stubs.0.is_none() {
@@ -215,7 +215,7 @@ impl Stack {
     /// The flow is over at `shard`, as that says: what comes now is met as a stranger. False when it has no stub here.
     pub fn remove_stub(&mut self, flow: &FlowKey, shard: u16) -> bool {
         let hash = self.index.hash.flow(flow);
-        match self.find(flow, hash) {
+        match self.record_of(flow) {
             Some(Record::Stub(id)) if self.index.stubs.shard(id) == shard => {
                 self.index.table.remove(hash, Record::Stub(id).encode());
                 self.free_stub(id);
@@ -230,7 +230,7 @@ impl Stack {
         if self.stubs() == 0 {
             return None;
         }
-        match self.find(flow, self.index.hash.flow(flow)) {
+        match self.record_of(flow) {
             Some(Record::Stub(id)) => Some(self.index.stubs.shard(id)),
             _ => None,
         }
@@ -244,7 +244,7 @@ impl Stack {
     /// Whether the flow lives here, be it half-open or in TIME-WAIT: what a shard asks to learn that one it has a stub
     /// of elsewhere is over.
     pub fn holds(&self, flow: &FlowKey) -> bool {
-        let record = self.find(flow, self.index.hash.flow(flow));
+        let record = self.record_of(flow);
         record.is_some_and(|record| !matches!(record, Record::Stub(_)))
     }
 

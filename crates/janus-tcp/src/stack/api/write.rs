@@ -41,7 +41,7 @@ impl Stack {
     /// Returns the number of bytes that [`write`](Self::write) would take now, as far as packet buffers last.
     pub fn writable(&mut self, id: ConnId) -> Result<usize, Error> {
         let conn = self.may_write(id)?;
-        Ok(match self.store.tcbs[conn].hot {
+        Ok(match self.store.tcbs[conn].hot() {
             None => self.rules.config().send_buffer as usize,
             Some(_) => self.with(conn, |c| c.send_room()).unwrap_or(0),
         })
@@ -51,7 +51,7 @@ impl Stack {
     #[inline]
     pub(crate) fn may_write(&self, id: ConnId) -> Result<ConnSlot, Error> {
         let (conn, cold) = self.named(id)?;
-        if let Some(error) = Self::failure(cold) {
+        if let Some(error) = cold.failure() {
             return Err(error);
         }
         match cold.state {
@@ -153,7 +153,7 @@ impl Stack {
         let Some(mark) = self.urgent_mark(id)?.filter(|mark| mark.here) else {
             return Ok(None);
         };
-        let hot = self.store.tcbs[self.conn(id)?].hot;
+        let hot = self.store.tcbs[self.conn(id)?].hot();
         let urgent = hot.and_then(|hot| self.store.blocks.urgents.get(&hot));
         let early = urgent.and_then(|urgent| urgent.early);
         if early.is_some() {
@@ -173,7 +173,7 @@ impl Stack {
     }
 
     fn urgent_of(&mut self, id: ConnId) -> Result<Option<&mut Urgent>, Error> {
-        let hot = self.store.tcbs[self.conn(id)?].hot;
+        let hot = self.store.tcbs[self.conn(id)?].hot();
         Ok(hot.and_then(|hot| self.store.blocks.urgents.get_mut(&hot)))
     }
 

@@ -24,49 +24,61 @@ impl Stack {
     /// connection leaves room for other code in the first cache.
     #[inline(never)]
     pub(crate) fn arrives(&mut self, conn: ConnSlot, p: &Parsed, frame: &mut Option<Frame>) {
-        let tcb = &self.store.tcbs[conn];
-        let hot = tcb.hot.map(|id| &self.store.hot[id]);
-        let has_hot = hot.is_some();
-        if tcb.state == State::SynSent {
-            self.syn_sent(conn, p, frame.as_ref());
+        let checked = match self.store.tcbs[conn].hot() {
+            Some(_) => None,
+            None => match self.arrives_at_rest(conn, p, frame.as_ref()) {
+                None => return,
+                position => position,
+            },
+        };
+        let Some(mut lent) = self.lend(conn) else {
+            return;
+        };
+        let verdict = checked.map_or_else(|| lent.judge(p), Verdict::Take);
+        lent.heard();
+        if let Verdict::Take(position) = verdict {
+            lent.take(p, position, frame);
+            let done = lent.finish();
+            self.carry_out(conn, done);
         } else {
-            match judge(tcb, hot, self.rules.config(), p, self.env.now_ms) {
-                Verdict::Take(position) => self.take(conn, has_hot, p, position, frame),
-                verdict => self.refuse(conn, verdict, p, frame.as_ref()),
-            }
+            self.refuse(conn, verdict, p, frame.as_ref());
         }
-        // Afterwards, so that a new hot block sees how long it was idle.
-        self.store.tcbs[conn].last_heard_ms = self.env.now_ms;
     }
 
+    /// A segment for a connection without a hot block is checked before there is one. If it brings more than an acknowledgement, the
+    /// connection has one now, and what is left to do is to take it at this position.
     #[inline(never)]
-    fn syn_sent(&mut self, conn: ConnSlot, p: &Parsed, frame: Option<&Frame>) {
-        if let Some(frame) = frame {
-            self.with(conn, |c| c.syn_sent_arrives(p, frame));
-        }
-    }
-
-    /// The segment has passed the checks: fifth to eighth.
-    #[inline(always)]
-    fn take(
+    fn arrives_at_rest(
         &mut self,
         conn: ConnSlot,
-        has_hot: bool,
         p: &Parsed,
-        position: Position,
-        frame: &mut Option<Frame>,
-    ) {
+        frame: Option<&Frame>,
+    ) -> Option<Position> {
+        let (config, now_ms) = (self.rules.config(), self.env.now_ms);
+        let verdict = judge(&self.store.tcbs[conn], None, config, p, now_ms);
+        let taken = match verdict {
+            Verdict::Take(position) => Some(position),
+            _ => None,
+        };
         let brings = p.payload_len() > 0 || p.flags().intersects(Flags::FIN | Flags::URG);
-        if brings && !has_hot && !self.attach_hot(conn) {
-            self.env.counters.dropped_table_full += 1;
-        }
-        if self.with(conn, |c| c.take(p, position, frame)).is_none() {
-            self.take_at_rest(conn, p, position, frame.as_ref());
+        // Before the time is noted: a new hot block sees how long it was idle.
+        let attached = taken.is_some() && brings && self.attach_hot(conn);
+        self.store.tcbs[conn].last_heard_ms = now_ms;
+        match taken {
+            Some(position) if !attached => {
+                self.env.counters.dropped_table_full += u64::from(brings);
+                self.take_at_rest(conn, p, position, frame);
+                None
+            }
+            Some(_) => taken,
+            None => {
+                self.refuse(conn, verdict, p, frame);
+                None
+            }
         }
     }
 
     /// An acknowledgement for a connection that waits for none. Its window counts.
-    #[inline(never)]
     fn take_at_rest(
         &mut self,
         conn: ConnSlot,
@@ -87,9 +99,15 @@ impl Stack {
         }
     }
 
+    /// A segment that is not taken as those of an open connection are.
     #[inline(never)]
     fn refuse(&mut self, conn: ConnSlot, verdict: Verdict, p: &Parsed, frame: Option<&Frame>) {
         match verdict {
+            Verdict::Opening => {
+                if let Some(frame) = frame {
+                    self.with(conn, |c| c.syn_sent_arrives(p, frame));
+                }
+            }
             Verdict::Old => {
                 self.env.counters.dropped_paws += 1;
                 // Without the option: silence (RFC 7323 section 3.2), but not towards a peer that has begun anew.
@@ -142,7 +160,7 @@ impl Stack {
 
     fn is_plausible(&self, conn: ConnSlot, p: &Parsed) -> bool {
         let tcb = &self.store.tcbs[conn];
-        let hot = (tcb.hot.is_some()).then(|| &self.store.hot[tcb.hot]);
+        let hot = tcb.hot().map(|id| &self.store.hot[id]);
         ack_is_plausible(tcb, hot, p)
     }
 

@@ -91,14 +91,12 @@ impl Stack {
         .as_kept(p.key());
         (record.peer_scale, record.flags) = (offer.peer_scale, offer.flags);
         record.iss = make(self.rules.secrets(), p.key(), p.seq(), offer, self.env.now);
-        let base = self.rules.stamp_base(p.key());
-        let clock = self.rules.timestamp(base, self.env.now_ms);
+        let clock = self.rules.timestamp(record.stamps, self.env.now_ms);
         self.rules.secrets().note_cookie(self.env.now);
         self.env.counters.cookies_sent += 1;
         self.syn_ack(
             *p.key(),
             &record,
-            base,
             offer.timestamp(clock, self.rules.secrets().stamps().bits()),
         );
     }
@@ -128,7 +126,7 @@ impl Stack {
             self.reset_reply(p);
             return None;
         };
-        let listener = ListenerId(self.index.half_open.get(slot).listener);
+        let listener = self.index.half_open.get(slot).listener();
         self.drop_half_open(slot);
         let conn = self.open_by_cookie(listener, offer, p);
         self.moved(p.key());
@@ -153,15 +151,15 @@ impl Stack {
             iss,
             ts_recent: p.timestamps().map_or(0, |(value, _)| value),
             sent_at: self.env.now,
-            listener: id.0,
+            stamps: self.rules.stamp_base(p.key()),
             mss: offer.mss.min(
                 self.rules
-                    .largest_segment(p.key(), self.index.listeners.profile(id.0)),
+                    .largest_segment(p.key(), self.index.listeners.profile(id)),
             ),
             peer_scale: offer.peer_scale,
-            own_scale: self.rules.window_scale(self.index.listeners.profile(id.0)),
+            own_scale: self.rules.window_scale(self.index.listeners.profile(id)),
             flags: offer.flags,
-            ..HalfOpen::default()
+            ..HalfOpen::of(id)
         };
         // Without a place for it the segment is dropped: the peer thinks it is connected and will say so again.
         let conn = self.make_accepted(id, &record, p)?;

@@ -5,7 +5,7 @@
 use janus_mem::Frame;
 use janus_wire::tcp::{Flags, Options};
 use janus_wire::usual::UsualOptions;
-use janus_wire::{FlowKey, SeqNum, StampBase};
+use janus_wire::{FlowKey, SeqNum};
 
 use crate::congestion;
 use crate::conn::loss::ecn;
@@ -44,22 +44,23 @@ impl Stack {
         }
         let profile = listener.profile;
         let options = p.all_options(frame);
-        let (first, base) = self.rules.first_numbers(p.key(), self.env.now);
+        let (first, stamps) = self.rules.first_numbers(p.key(), self.env.now);
         let record = HalfOpen {
             irs: p.seq(),
             iss: isn::beyond(first, old),
             ts_recent: options.timestamps.map_or(0, |(value, _)| value),
             sent_at: self.env.now,
-            listener: id.0,
+            stamps,
             mss: self.rules.usable_mss(p.key(), &options, profile),
-            own_scale: self.rules.window_scale(self.index.listeners.profile(id.0)),
+            own_scale: self.rules.window_scale(self.index.listeners.profile(id)),
             peer_scale: options
                 .window_scale
                 .filter(|_| self.rules.config().window_scaling)
                 .map_or(NO_SCALE, |scale| scale.min(14)),
             flags: self.rules.agreed(&options) | ecn::agreed(self.rules.config(), p),
             user_timeout: options.user_timeout,
-            ..HalfOpen::default()
+            tries: 1,
+            ..HalfOpen::of(id)
         };
         // A peer that had a connection is no forger; and a cookie's number knows nothing of the old ones.
         if old.is_none() && self.wants_cookie(id) {
@@ -82,24 +83,23 @@ impl Stack {
             self.moved(p.key());
         }
         self.index.listeners.half_opened(id);
-        let clock = self.rules.timestamp(base, self.env.now_ms);
-        self.syn_ack(*p.key(), &record, base, clock);
+        let clock = self.rules.timestamp(stamps, self.env.now_ms);
+        self.syn_ack(*p.key(), &record, clock);
     }
 
     /// Sends the SYN-ACK of a half-open record once more.
     pub(crate) fn send_syn_ack(&mut self, slot: u32) {
         let record = *self.index.half_open.get(slot);
         let key = self.index.half_open.key(slot);
-        let base = self.rules.stamp_base(&key);
-        let clock = self.rules.timestamp(base, self.env.now_ms);
-        self.syn_ack(key, &record, base, clock);
+        let clock = self.rules.timestamp(record.stamps, self.env.now_ms);
+        self.syn_ack(key, &record, clock);
     }
 
-    /// The SYN-ACK that a record describes, with the timestamp `clock`, counted from `base`, if it has timestamps.
+    /// The SYN-ACK that a record describes, with the timestamp `clock` if it has timestamps.
     /// Keeps 2018-1, 3168-12, MAY-3, SHLD-5.
-    pub(crate) fn syn_ack(&mut self, key: FlowKey, record: &HalfOpen, base: StampBase, clock: u32) {
+    pub(crate) fn syn_ack(&mut self, key: FlowKey, record: &HalfOpen, clock: u32) {
         let scaled = record.peer_scale != NO_SCALE;
-        let profile = self.index.listeners.profile(record.listener);
+        let profile = self.index.listeners.profile(record.listener());
         let mss = self.rules.largest_segment(&key, profile);
         let repeats = record.tries.saturating_sub(1);
         let user_timeout = self.rules.timeout_in_syn(profile, repeats);
@@ -123,7 +123,8 @@ impl Stack {
                 options,
                 profile,
             };
-            self.ip().reply_usual(&segment, || base.flow_label());
+            self.ip()
+                .reply_usual(&segment, || record.stamps.flow_label());
             return;
         }
         let options = Options {
@@ -141,10 +142,10 @@ impl Stack {
     }
 
     /// A segment for a half-open record: the SYN-RECEIVED state of section 3.10.7.4.
-    /// Gives the connection it became, to which the segment's text still has to go.
+    /// Gives the connection it became, if there is text that still has to go to it.
     /// Keeps MUST-11.
     pub(crate) fn half_open_arrives(&mut self, slot: u32, p: &Parsed) -> Option<ConnSlot> {
-        let record = *self.index.half_open.get(slot);
+        let mut record = *self.index.half_open.get(slot);
         let next = record.irs + 1;
         let who = Record::HalfOpen(slot);
         // First, sequence number; a repeated SYN is answered with the SYN-ACK again.
@@ -160,7 +161,7 @@ impl Stack {
         let ahead = p.seq() - next;
         let window = self
             .rules
-            .first_window(self.index.listeners.profile(record.listener));
+            .first_window(self.index.listeners.profile(record.listener()));
         let reaches_in = ahead < 0 && ahead + p.space() as i32 > 0;
         let in_window = ahead >= 0 && ahead < i32::from(window) || reaches_in;
         if !in_window {
@@ -193,29 +194,38 @@ impl Stack {
         if p.ack() != record.iss + 1 {
             return self.cookie_beside(slot, p);
         }
-        if record.has(flag::TIMESTAMPS)
-            && p.timestamps()
-                .is_none_or(|(v, _)| (v.wrapping_sub(record.ts_recent) as i32) < 0)
-        {
-            self.env.counters.dropped_paws += 1;
-            return None;
+        if record.has(flag::TIMESTAMPS) {
+            match p.timestamps() {
+                Some((v, _)) if v.wrapping_sub(record.ts_recent) as i32 >= 0 => {
+                    if p.seq().le(next) {
+                        record.ts_recent = v;
+                    }
+                }
+                _ => {
+                    self.env.counters.dropped_paws += 1;
+                    return None;
+                }
+            }
         }
         // Linux: tcp_check_req. The repeated SYN-ACKs, when data is waited for no longer, ask for another.
-        let defer = self.index.listeners.defer_tries(record.listener);
+        let defer = self.index.listeners.defer_tries(record.listener());
         if record.tries <= defer && p.space() == 0 {
             self.env.counters.deferred += u64::from(!record.acked);
             self.index.half_open.get_mut(slot).acked = true;
             return None;
         }
-        self.establish(slot, &record, p)
+        let conn = self.establish(slot, &record, p)?;
+        // Nearly all bring nothing that has not been taken now.
+        let more = p.space() > 0 || p.flags().contains(Flags::URG) || p.has_more_options();
+        more.then_some(conn)
     }
 
     /// A SYN-ACK has not been answered in time: it is sent again, or the record given up. One that was answered, but by no
     /// data yet, is left in peace until the listener's patience ends (Linux: syn_ack_recalc).
     pub(crate) fn syn_ack_is_due(&mut self, slot: u32) {
         let record = *self.index.half_open.get(slot);
-        let listener = ListenerId(record.listener);
-        let defer = self.index.listeners.defer_tries(record.listener);
+        let listener = record.listener();
+        let defer = self.index.listeners.defer_tries(record.listener());
         let deferring = record.acked && record.tries <= defer;
         let tries = self.index.listeners.syn_ack_tries(listener);
         let tired = record.tries
@@ -240,7 +250,7 @@ impl Stack {
         let (seq, ack) = (record.iss + 1, record.irs + 1);
         let window = self
             .rules
-            .first_window(self.index.listeners.profile(record.listener));
+            .first_window(self.index.listeners.profile(record.listener()));
         self.ack_for_record(key, (seq, ack), window, echo);
     }
 
@@ -248,11 +258,11 @@ impl Stack {
     /// Keeps 7323-1, 7323-5.
     fn establish(&mut self, slot: u32, record: &HalfOpen, p: &Parsed) -> Option<ConnSlot> {
         // Its listener may have gone, and another one taken its place.
-        let (key, listener) = (p.key(), ListenerId(record.listener));
+        let (key, listener) = (p.key(), record.listener());
         if !self
             .index
             .listeners
-            .serves(listener.0, key.local(), key.local_port())
+            .serves(listener, key.local(), key.local_port())
         {
             self.drop_half_open(slot);
             self.reset_reply(p);
@@ -265,6 +275,7 @@ impl Stack {
             Record::Connection(conn).encode(),
         );
         self.index.half_open.remove(slot);
+        self.index.established = Some(conn);
         self.moved(key);
         self.index.listeners.half_open_gone(listener, record.tries);
         self.stand_in_queue(listener, conn);
@@ -313,7 +324,7 @@ impl Stack {
             state: State::Established,
             flags: record.flags,
             scales,
-            ..Tcb::default()
+            ..Tcb::at_rest(record.stamps)
         };
         cold.set_snd_wnd(cold.snd_wnd());
         match record.tries {

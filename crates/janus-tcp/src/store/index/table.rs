@@ -5,7 +5,7 @@
 //! an insert splits at most one group, nothing is ever moved as a whole, and no insert waits for a doubling.
 //! What an index means, and whether a tag's match is a true one, is the caller's business.
 
-use janus_mem::{Growth, MemError, Slab};
+use janus_mem::{Growth, MemError, Slab, equal_bytes};
 
 /// Entries a group holds.
 const WAYS: usize = 12;
@@ -34,11 +34,10 @@ impl Group {
     /// The ways whose tag equals `tag`.
     #[inline(always)]
     fn matches(&self, tag: u8) -> Ways {
-        let wanted = u64::from(tag) * EACH_BYTE;
         let [first @ .., a, b, c, d] = self.tags;
-        let first = u64::from_le_bytes(first) ^ wanted;
-        let last = u64::from(u32::from_le_bytes([a, b, c, d])) ^ wanted;
-        Ways(zero_bytes(first) | (zero_bytes(last) & u64::from(u32::MAX)) << 1)
+        let last = u32::from_le_bytes([a, b, c, d]);
+        let words = [u64::from_le_bytes(first), u64::from(last)];
+        Ways(equal_bytes(words, tag) & ALL_WAYS)
     }
 
     #[inline]
@@ -57,19 +56,12 @@ impl Group {
     }
 }
 
-/// One in each byte.
-const EACH_BYTE: u64 = 0x0101_0101_0101_0101;
+/// A bit for each way.
+const ALL_WAYS: u32 = (1 << WAYS) - 1;
 
-/// The lowest bit of each byte that is zero, and no other bit.
-#[inline(always)]
-const fn zero_bytes(x: u64) -> u64 {
-    const LOW: u64 = 0x7f * EACH_BYTE;
-    !((x & LOW).wrapping_add(LOW) | x | LOW) >> 7
-}
-
-/// Some of a group's ways: in each byte the lowest bit stands for one of the first eight, the one above it for one of the rest.
+/// Some of a group's ways: a bit for each.
 #[derive(Clone, Copy)]
-struct Ways(u64);
+struct Ways(u32);
 
 impl Iterator for Ways {
     type Item = usize;
@@ -79,9 +71,9 @@ impl Iterator for Ways {
         if self.0 == 0 {
             return None;
         }
-        let bit = self.0.trailing_zeros() as usize;
+        let way = self.0.trailing_zeros();
         self.0 &= self.0 - 1;
-        Some(bit / 8 + bit % 8 * 8)
+        Some(way as usize)
     }
 }
 
@@ -159,7 +151,7 @@ impl FlowTable {
     }
 
     /// The index for which `is_it` holds, among those filed under `hash`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&self, hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let tag = tag_of(hash);
         let mut group = &self.groups[self.bucket(hash)];
@@ -178,6 +170,7 @@ impl FlowTable {
     }
 
     /// Files `index` under `hash`. `rehash` gives the hash of an index that is in the table already.
+    #[inline(always)]
     pub(crate) fn insert(
         &mut self,
         hash: u64,
@@ -196,6 +189,7 @@ impl FlowTable {
     }
 
     /// Takes `index`, filed under `hash`, out. False when it was not there.
+    #[inline]
     pub(crate) fn remove(&mut self, hash: u64, index: u32) -> bool {
         let Some((group, way)) = self.entry(hash, index) else {
             return false;
@@ -206,6 +200,7 @@ impl FlowTable {
     }
 
     /// Puts `new` in the place of `old`: a record moved between stores, the flow stays.
+    #[inline]
     pub(crate) fn replace(&mut self, hash: u64, old: u32, new: u32) -> bool {
         let Some((group, way)) = self.entry(hash, old) else {
             return false;
@@ -215,14 +210,19 @@ impl FlowTable {
     }
 
     /// Where `index`, filed under `hash`, stands.
-    #[inline]
+    #[inline(always)]
     fn entry(&mut self, hash: u64, index: u32) -> Option<(&mut Group, usize)> {
-        let tag = tag_of(hash);
-        let bucket = self.bucket(hash);
-        if let Some(way) = self.groups[bucket].way_of(tag, index) {
-            return Some((&mut self.groups[bucket], way));
+        let (tag, bucket) = (tag_of(hash), self.bucket(hash));
+        let group = &self.groups[bucket];
+        match group.way_of(tag, index) {
+            Some(way) => Some((&mut self.groups[bucket], way)),
+            None => self.entry_behind(group.overflow, tag, index),
         }
-        let mut next = self.groups[bucket].overflow;
+    }
+
+    /// Like [`FlowTable::entry`], in the chain that begins with `next`.
+    #[cold]
+    fn entry_behind(&mut self, mut next: u32, tag: u8, index: u32) -> Option<(&mut Group, usize)> {
         while next != NO_OVERFLOW {
             if let Some(way) = self.overflow[next - 1].way_of(tag, index) {
                 return Some((&mut self.overflow[next - 1], way));
@@ -232,10 +232,16 @@ impl FlowTable {
         None
     }
 
+    #[inline(always)]
     fn place(&mut self, bucket: u32, tag: u8, index: u32) -> Result<(), TableFull> {
-        if self.groups[bucket].put(tag, index) {
-            return Ok(());
+        match self.groups[bucket].put(tag, index) {
+            true => Ok(()),
+            false => self.place_behind(bucket, tag, index),
         }
+    }
+
+    #[cold]
+    fn place_behind(&mut self, bucket: u32, tag: u8, index: u32) -> Result<(), TableFull> {
         let mut next = self.groups[bucket].overflow;
         for _ in 0..MAX_CHAIN {
             if next == NO_OVERFLOW {
@@ -262,6 +268,7 @@ impl FlowTable {
     }
 
     /// One step of linear hashing: the entries of bucket `split` part by one more bit of their hashes.
+    #[inline(never)]
     fn split_next(&mut self, rehash: impl Fn(u32) -> u64) {
         let Some(fresh) = self.groups.alloc() else {
             return;

@@ -63,7 +63,7 @@ fn idle(stack: &mut Stack) -> ConnSlot {
 fn heated(stack: &mut Stack, conn: ConnSlot) -> HotId {
     stack.set_now(NOW);
     assert!(stack.ensure_hot(conn), "room");
-    stack.store().tcbs[conn].hot.expect("it is attached")
+    stack.store().tcbs[conn].hot().expect("it is attached")
 }
 
 /// A block in which a connection has left what it can leave there. The rest is looked at before a block is given back

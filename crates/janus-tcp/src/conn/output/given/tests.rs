@@ -141,7 +141,7 @@ fn what_is_refused_comes_back_and_is_taken_when_there_is_room() {
     assert_eq!(refused.err(), Some(Error::WouldBlock));
     pair.a.stack.wait_write(pair.now, a, Some(Token(7)));
     let writer = |pair: &Pair| {
-        pair.a.stack.store().hot[pair.a.stack.store().tcbs[slot(a)].hot]
+        pair.a.stack.store().hot[pair.a.stack.store().tcbs[slot(a)].hot()]
             .sender
             .writer
     };

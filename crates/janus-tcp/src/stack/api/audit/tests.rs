@@ -18,7 +18,7 @@ fn audited(break_it: impl FnOnce(&mut Stack, ConnSlot, HotId)) -> String {
     let mut out = Vec::new();
     stack.transmit(pair.now, &mut out, 16);
     assert_eq!(stack.audit(), Ok(()));
-    let id = stack.store.tcbs[slot(a)].hot.expect("it is busy");
+    let id = stack.store.tcbs[slot(a)].hot().expect("it is busy");
     break_it(stack, slot(a), id);
     stack.audit().expect_err("it was broken")
 }
@@ -67,7 +67,7 @@ fn an_orphan_that_only_waits_is_found() {
     });
     assert!(told.contains("an orphan that no timer ends"), "{told}");
     let told = audited(|stack, conn, _| {
-        stack.store.tcbs[conn].hot = None;
+        stack.store.tcbs[conn].detach(janus_wire::StampBase::default());
         stack.store.tcbs[conn].set(flag::ORPHAN);
     });
     assert!(told.contains("an orphan without a hot block"), "{told}");
