@@ -170,6 +170,14 @@ impl<'a> Conn<'a> {
     }
 }
 
+impl<'a> Conn<'a> {
+    /// The flow, and the set of socket options that its packets go by.
+    #[inline(always)]
+    pub(crate) fn flow(&self) -> (KeyRef<'a>, u8) {
+        (self.key, self.tcb.profile)
+    }
+}
+
 impl Conn<'_> {
     #[inline(always)]
     pub(crate) fn view(&self) -> View<'_> {
@@ -180,6 +188,12 @@ impl Conn<'_> {
             blocks: self.blocks,
             rules: self.rules,
         }
+    }
+
+    /// The flow label, which IPv6 has.
+    #[inline(always)]
+    pub(crate) fn flow_label(&self) -> u32 {
+        self.hot.timers.stamps.flow_label()
     }
 
     /// Whether it is the connection that an application names, and still has.
@@ -279,6 +293,7 @@ impl Conn<'_> {
     }
 
     /// Fills the hot block that the connection has just got with what the record remembers; its timestamps are counted from `stamps`.
+    #[inline(always)]
     pub(crate) fn wake_up(&mut self, conn: ConnSlot, stamps: StampBase) {
         let (tcb, hot) = (&*self.tcb, &mut *self.hot);
         hot.conn = Some(conn);
@@ -320,6 +335,7 @@ impl Conn<'_> {
     }
 
     /// Congestion control begins, or begins anew, with what the record remembers.
+    #[inline(always)]
     pub(crate) fn begin_congestion_control(&mut self) {
         let config = self.rules.config();
         let algorithm = self.rules.profiles().congestion(self.tcb.profile, config);
@@ -349,19 +365,19 @@ impl Conn<'_> {
         debug_assert!(self.hot.holds_nothing());
     }
 
-    /// The connection is over and has no owner: nothing of the hot block is kept, and the record does not name it any more. False
-    /// when a queue does; then the block goes when its turn has come.
-    #[inline]
-    pub(crate) fn part(&mut self) -> bool {
+    /// The connection is over and has no owner: nothing of the hot block is kept, and the record does not name it any more. Returns
+    /// the block, which may go; `None` while a queue names it, and it goes when its turn has come.
+    #[inline(always)]
+    pub(crate) fn part(&mut self) -> Option<HotId> {
         self.drop_queues(true);
         if self.hot.has(hot_flag::QUEUED | hot_flag::STARVED) {
-            return false;
+            return None;
         }
         self.forget_urgent();
         self.hot.conn = None;
         self.tcb.detach(self.hot.timers.stamps);
         debug_assert!(self.hot.holds_nothing());
-        true
+        Some(self.id)
     }
 
     /// Drops all that is queued, in flight or out of order. What was received stays readable unless `unread_too`.

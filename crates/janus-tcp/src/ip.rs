@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use janus_mem::{Frame, Pool};
-use janus_wire::FlowKey;
+use janus_wire::{FlowKey, MacAddr};
 
 use crate::ip::fragments::Fragments;
 use crate::ip::icmp_out::Budget;
@@ -28,15 +28,19 @@ use crate::ip::udp::Sockets;
 use crate::ip::walks::Walks;
 use crate::rules::Rules;
 use crate::rules::config::Secrets;
+use crate::rules::interface::Interface;
 use crate::rules::isn::{self, Purpose};
 use crate::store::Blocks;
 use crate::store::env::Env;
 use crate::store::schedule::Schedule;
 use crate::store::segment::Segments;
 use crate::time::Instant;
+use crate::wire::Envelope;
 
 /// The host part of a stack.
 pub(crate) struct Host {
+    /// How frames are written on a link that has no header.
+    without_link: Envelope,
     neighbors: Neighbors,
     fragments: Fragments,
     icmp_budget: Budget,
@@ -72,9 +76,10 @@ pub(crate) struct Ip<'a> {
 }
 
 impl Host {
-    pub(crate) fn new(secrets: &Secrets) -> Host {
+    pub(crate) fn new(secrets: &Secrets, interface: &Interface) -> Host {
         let table = secrets.table_key();
         Host {
+            without_link: Envelope::new(interface, false, MacAddr::default()),
             neighbors: Neighbors::new(table.0 ^ table.1.rotate_left(17)),
             fragments: Fragments::default(),
             icmp_budget: Budget::default(),

@@ -97,7 +97,7 @@ impl Stack {
             store: Store::new(&config, secrets.table_key().0, pool, growth)?,
             index: Index::new(&config, &secrets, growth)?,
             schedule: Schedule::new(config.max_hot, growth)?,
-            host: Host::new(&secrets),
+            host: Host::new(&secrets, &interface),
             orphans: 0,
             batch: Vec::new(),
             env: Env::new(&secrets),

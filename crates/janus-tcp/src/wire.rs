@@ -8,8 +8,8 @@ use janus_wire::tcp::{self, Flags, Options};
 use janus_wire::usual::{self, UsualOptions};
 use janus_wire::{FlowKey, FlowKeyOf, MacAddr, SeqNum, checksum, ethernet, ipv4, ipv6, proto};
 
-use crate::rules::Rules;
-use crate::rules::profile::DEFAULT;
+use crate::rules::interface::Interface;
+use crate::rules::profile::{DEFAULT, TTL};
 use crate::store::flows::KeyRef;
 use crate::store::outgoing::Outgoing;
 use crate::wire::parse::Parsed;
@@ -41,8 +41,8 @@ impl Plain {
     }
 }
 
-/// Parts of headers that are the same in all frames of a connection.
-#[derive(Clone, Copy)]
+/// Parts of headers that are the same in all frames to one neighbor, or on a link that has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Envelope {
     /// The link's header, of which `link_len` bytes count.
     link: [u8; ethernet::LEN],
@@ -51,58 +51,41 @@ pub(crate) struct Envelope {
     tos: u8,
     /// The device computes checksums.
     tx_checksum: bool,
-    /// IPv6 only.
-    flow_label: u32,
 }
 
 impl Envelope {
-    /// The envelope of a flow whose next hop has the address `mac`; without one the frame has to wait for it.
-    #[inline]
-    pub(crate) fn new(rules: &Rules, key: &FlowKey, profile: u8, mac: Option<MacAddr>) -> Envelope {
-        match key {
-            FlowKey::V4(_) => Envelope::v4(rules, profile, mac),
-            FlowKey::V6(_) => Envelope::v6(rules, profile, mac, rules.flow_label(key)),
-        }
-    }
-
-    /// The envelope of a flow over IPv6.
-    #[inline(always)]
-    pub(crate) fn v6(
-        rules: &Rules,
-        profile: u8,
-        mac: Option<MacAddr>,
-        flow_label: u32,
-    ) -> Envelope {
-        Envelope {
-            flow_label,
-            ..Envelope::of(rules, profile, mac, ethernet::ethertype::IPV6)
-        }
-    }
-
-    /// The envelope of a flow over IPv4.
-    #[inline(always)]
-    pub(crate) fn v4(rules: &Rules, profile: u8, mac: Option<MacAddr>) -> Envelope {
-        Envelope::of(rules, profile, mac, ethernet::ethertype::IPV4)
-    }
-
-    #[inline(always)]
-    fn of(rules: &Rules, profile: u8, mac: Option<MacAddr>, ethertype: u16) -> Envelope {
-        let link_len = rules.interface().link.header_len() as u8;
+    /// The envelope of packets over IPv6 or, without `v6`, over IPv4 to the neighbor with the address `mac`, with the time to live
+    /// and type of service that are used if a connection has no others.
+    pub(crate) fn new(interface: &Interface, v6: bool, mac: MacAddr) -> Envelope {
+        let link_len = interface.link.header_len() as u8;
         let mut link = [0; ethernet::LEN];
         if link_len > 0 {
-            link[..6].copy_from_slice(&mac.unwrap_or_default().0);
-            link[6..12].copy_from_slice(&rules.interface().mac.0);
+            let ethertype = match v6 {
+                false => ethernet::ethertype::IPV4,
+                true => ethernet::ethertype::IPV6,
+            };
+            link[..6].copy_from_slice(&mac.0);
+            link[6..12].copy_from_slice(&interface.mac.0);
             link[12..].copy_from_slice(&ethertype.to_be_bytes());
         }
-        let (ttl, tos) = rules.profiles().ip(profile);
         Envelope {
             link,
             link_len,
-            ttl,
-            tos,
-            tx_checksum: rules.interface().tx_checksum,
-            flow_label: 0,
+            ttl: TTL,
+            tos: 0,
+            tx_checksum: interface.tx_checksum,
         }
+    }
+
+    /// The same with this time to live and type of service.
+    pub(crate) fn with_ip(self, (ttl, tos): (u8, u8)) -> Envelope {
+        Envelope { ttl, tos, ..self }
+    }
+
+    /// Whether it has this time to live and type of service.
+    #[inline(always)]
+    pub(crate) fn has_ip(&self, ip: (u8, u8)) -> bool {
+        (self.ttl, self.tos) == ip
     }
 
     pub(crate) fn link_len(&self) -> usize {
@@ -113,19 +96,25 @@ impl Envelope {
         self.tx_checksum
     }
 
-    /// Writes the headers of `segment` right before `off`, where `len` bytes of payload lie, and points the
-    /// buffer at the frame. Returns the frame's length.
+    /// Writes the headers of `segment` right before where its payload lies, at `place`, so many bytes, and points the
+    /// buffer at the frame. Returns the frame's length. `label` is the flow label, which IPv6 has.
     /// Keeps MUST-2, MUST-45, MUST-48, MUST-49, SHLD-22.
     #[inline]
-    pub(crate) fn write(&self, buf: &mut PacketBuf, off: u16, len: u16, segment: &Outgoing) -> u16 {
+    pub(crate) fn write(
+        &self,
+        buf: &mut PacketBuf,
+        place: (u16, u16),
+        segment: &Outgoing,
+        label: u32,
+    ) -> u16 {
         match segment.options.usual() {
             Some(options) if segment.urgent == 0 => {
                 let numbers = (segment.seq, segment.ack);
                 let control = (segment.flags, segment.window);
                 let key = KeyRef::of(&segment.key);
-                self.write_usual(buf, (off, len), key, options, numbers, control)
+                self.write_usual(buf, place, (key, label), options, numbers, control)
             }
-            _ => self.write_by_parts(buf, off, len, segment),
+            _ => self.write_by_parts(buf, place, segment, label),
         }
     }
 
@@ -134,8 +123,8 @@ impl Envelope {
     pub(crate) fn write_plain(
         &self,
         buf: &mut PacketBuf,
-        (off, len): (u16, u16),
-        key: KeyRef<'_>,
+        place: (u16, u16),
+        flow: (KeyRef<'_>, u32),
         plain: Plain,
     ) -> u16 {
         let options = match plain.timestamps {
@@ -144,7 +133,7 @@ impl Envelope {
         };
         let numbers = (plain.seq, plain.ack);
         let control = (plain.flags, plain.window);
-        self.write_usual(buf, (off, len), key, options, numbers, control)
+        self.write_usual(buf, place, flow, options, numbers, control)
     }
 
     /// Like [`Envelope::write`], for nearly all segments.
@@ -153,7 +142,7 @@ impl Envelope {
         &self,
         buf: &mut PacketBuf,
         place: (u16, u16),
-        key: KeyRef<'_>,
+        (key, flow_label): (KeyRef<'_>, u32),
         options: UsualOptions,
         numbers: (SeqNum, SeqNum),
         control: (Flags, u16),
@@ -179,7 +168,7 @@ impl Envelope {
                     dst: key.peer,
                     hop_limit: self.ttl,
                     traffic_class: self.tos,
-                    flow_label: self.flow_label,
+                    flow_label,
                 };
                 let headers = usual_headers(ip, key, options, numbers, control);
                 let len = ipv6::LEN + tcp::LEN + options.len();
@@ -211,7 +200,13 @@ impl Envelope {
     }
 
     #[inline(never)]
-    fn write_by_parts(&self, buf: &mut PacketBuf, off: u16, len: u16, segment: &Outgoing) -> u16 {
+    fn write_by_parts(
+        &self,
+        buf: &mut PacketBuf,
+        (off, len): (u16, u16),
+        segment: &Outgoing,
+        label: u32,
+    ) -> u16 {
         let key = &segment.key;
         let link = self.link_len();
         let ip = match key {
@@ -235,7 +230,7 @@ impl Envelope {
             header_len: 0,
         };
         let summed = tcp::emit_summed(tcp_bytes, &header, &segment.options);
-        self.write_ip(ip_bytes, tcp_bytes, key, summed);
+        self.write_ip(ip_bytes, tcp_bytes, (key, label), summed);
         buf.set_off(start as u16);
         (end - start) as u16
     }
@@ -246,7 +241,7 @@ impl Envelope {
         &self,
         ip: &mut [u8],
         tcp: &mut [u8],
-        key: &FlowKey,
+        (key, flow_label): (&FlowKey, u32),
         (header_len, header_sum): (usize, u32),
     ) {
         let payload_len = tcp.len() as u16;
@@ -273,7 +268,7 @@ impl Envelope {
                     payload_len,
                     hop_limit: self.ttl,
                     traffic_class: self.tos,
-                    flow_label: self.flow_label,
+                    flow_label,
                 };
                 ipv6::emit(ip, &repr);
                 let len = u32::from(payload_len);
@@ -310,7 +305,9 @@ fn usual_headers<I, A>(
 
 /// Frames of one connection on their way out.
 pub(crate) struct Wire<'a> {
-    envelope: Envelope,
+    envelope: &'a Envelope,
+    /// The connection's flow label, which IPv6 has.
+    label: u32,
     out: &'a mut Vec<Frame>,
     /// Length of `out` at which it is full.
     end: usize,
@@ -319,13 +316,29 @@ pub(crate) struct Wire<'a> {
 impl<'a> Wire<'a> {
     /// Frames go to `out` until it has `end` of them.
     #[inline(always)]
-    pub(crate) fn new(envelope: Envelope, out: &'a mut Vec<Frame>, end: usize) -> Wire<'a> {
-        Wire { envelope, out, end }
+    pub(crate) fn new(
+        envelope: &'a Envelope,
+        label: u32,
+        out: &'a mut Vec<Frame>,
+        end: usize,
+    ) -> Wire<'a> {
+        Wire {
+            envelope,
+            label,
+            out,
+            end,
+        }
     }
 
     #[inline(always)]
-    pub(crate) fn envelope(&self) -> &Envelope {
-        &self.envelope
+    pub(crate) fn envelope(&self) -> &'a Envelope {
+        self.envelope
+    }
+
+    /// The connection's flow label, which IPv6 has.
+    #[inline(always)]
+    pub(crate) fn label(&self) -> u32 {
+        self.label
     }
 
     /// Number of frames that are out; the next one's place.
@@ -362,7 +375,9 @@ impl<'a> Wire<'a> {
         let Some(mut buf) = pool.alloc_reserved() else {
             return false;
         };
-        let len = self.envelope.write(&mut buf, HEADROOM, 0, segment);
+        let len = self
+            .envelope
+            .write(&mut buf, (HEADROOM, 0), segment, self.label);
         self.out.push(Frame::new(buf, len));
         true
     }

@@ -74,6 +74,10 @@ impl Conn<'_> {
         }
         self.tcb.recv_uto_option(self.rules, p, frame.as_ref());
         // Fifth, ACK.
+        if self.ends_all(p) {
+            self.end_at_last();
+            return;
+        }
         if !self.ack_arrives(p, frame.as_ref()) {
             return;
         }

@@ -391,8 +391,9 @@ impl Conn<'_> {
                     (stamp, tcb.ts_recent)
                 });
                 let plain = Plain::new((seq, tcb.rcv_nxt), flags, window, timestamps);
+                let flow = (self.key, wire.label());
                 wire.envelope()
-                    .write_plain(&mut buf, (off, len), self.key, plain)
+                    .write_plain(&mut buf, (off, len), flow, plain)
             }
             Some((mut header, all_told)) => {
                 told = all_told;
@@ -400,7 +401,8 @@ impl Conn<'_> {
                 if self.hot.has(hot_flag::URGENT) {
                     self.point_at_urgent(&mut header);
                 }
-                wire.envelope().write(&mut buf, off, len, &header)
+                wire.envelope()
+                    .write(&mut buf, (off, len), &header, wire.label())
             }
         };
         if may_be_marked {

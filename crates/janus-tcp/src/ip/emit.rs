@@ -7,6 +7,7 @@ use janus_wire::{FlowKey, Link, MacAddr};
 
 use crate::ip::{Host, Ip};
 use crate::rules::Rules;
+use crate::rules::profile::DEFAULT;
 use crate::store::flows::KeyRef;
 use crate::store::outgoing::{Outgoing, Usual};
 use crate::store::schedule::MAX_REPLIES;
@@ -16,54 +17,43 @@ use crate::wire::Envelope;
 /// The next hop's hardware address is not known yet.
 pub(crate) struct Unresolved(pub(crate) IpAddr);
 
-/// Finds how frames of a flow are written where the next hop is the last one's, or there is none: nearly always. `label` gives the flow
-/// label, where there is one.
+/// Finds how frames of a flow are written where the next hop is the last one's, or there is none, and the flow's `profile` says
+/// nothing else: nearly always.
 #[inline(always)]
-pub(crate) fn known_envelope(
+pub(crate) fn known_envelope<'h>(
     rules: &Rules,
-    host: &Host,
+    host: &'h Host,
     key: KeyRef<'_>,
     profile: u8,
     now: Instant,
-    label: impl FnOnce() -> u32,
-) -> Option<Envelope> {
+) -> Option<&'h Envelope> {
     let neighbors = &host.neighbors;
-    let has_hops = rules.interface().link == Link::Ethernet;
-    let mut mac = None;
-    match key {
-        KeyRef::V4(key) => {
-            if has_hops {
-                mac = Some(neighbors.latest_v4(rules.next_hop_v4(key.peer), now)?);
-            }
-            Some(Envelope::v4(rules, profile, mac))
+    let envelope = match (rules.interface().link, key) {
+        (Link::Ip, _) => &host.without_link,
+        (Link::Ethernet, KeyRef::V4(key)) => {
+            neighbors.latest_v4(rules.next_hop_v4(key.peer), now)?
         }
-        KeyRef::V6(key) => {
-            if has_hops {
-                mac = Some(neighbors.latest_v6(rules.next_hop_v6(key.peer), now)?);
-            }
-            Some(Envelope::v6(rules, profile, mac, label()))
+        (Link::Ethernet, KeyRef::V6(key)) => {
+            neighbors.latest_v6(rules.next_hop_v6(key.peer), now)?
         }
-    }
+    };
+    let fits = profile == DEFAULT || envelope.has_ip(rules.profiles().ip(profile));
+    fits.then_some(envelope)
 }
 
 impl Ip<'_> {
-    /// Finds how frames of a flow are written, and whether they can leave at once. `label` gives the flow label.
+    /// Finds how frames of a flow are written, and whether they can leave at once.
     #[inline]
-    fn envelope(
-        &mut self,
-        key: &FlowKey,
-        profile: u8,
-        label: impl FnOnce() -> u32,
-    ) -> (Envelope, Result<(), Unresolved>) {
+    fn envelope(&mut self, key: &FlowKey, profile: u8) -> (Envelope, Result<(), Unresolved>) {
         let now = self.env.now;
-        match known_envelope(self.rules, self.host, KeyRef::of(key), profile, now, label) {
-            Some(envelope) => (envelope, Ok(())),
+        match known_envelope(self.rules, self.host, KeyRef::of(key), profile, now) {
+            Some(envelope) => (*envelope, Ok(())),
             None => self.envelope_by_search(key, profile),
         }
     }
 
     /// Finds the same where [`known_envelope`] has no answer.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn envelope_by_search(
         &mut self,
         key: &FlowKey,
@@ -75,7 +65,9 @@ impl Ip<'_> {
             mac = self.resolve(hop);
             resolved = mac.map(|_| ()).ok_or(Unresolved(hop));
         }
-        (Envelope::new(self.rules, key, profile, mac), resolved)
+        let (rules, mac) = (self.rules, mac.unwrap_or_default());
+        let envelope = Envelope::new(rules.interface(), key.is_v6(), mac);
+        (envelope.with_ip(rules.profiles().ip(profile)), resolved)
     }
 
     /// The hardware address of a neighbour, if it is known. It is asked for again where that is old.
@@ -87,7 +79,8 @@ impl Ip<'_> {
                 self.ask_for(hop);
             }
         } else {
-            self.host.neighbors.remember(hop, known);
+            let interface = self.rules.interface();
+            self.host.neighbors.remember(hop, known, interface);
         }
         Some(known.mac)
     }
@@ -108,26 +101,28 @@ impl Ip<'_> {
         let Some(mut buf) = self.reply_buffer() else {
             return false;
         };
-        let rules = self.rules;
-        let label = || rules.flow_label(&segment.key);
-        let (envelope, resolved) = self.envelope(&segment.key, segment.profile, label);
-        let len = envelope.write(&mut buf, HEADROOM, 0, segment);
+        let label = match segment.key {
+            FlowKey::V4(_) => 0,
+            FlowKey::V6(_) => self.rules.flow_label(&segment.key),
+        };
+        let (envelope, resolved) = self.envelope(&segment.key, segment.profile);
+        let len = envelope.write(&mut buf, (HEADROOM, 0), segment, label);
         self.env.counters.resets_out += u64::from(segment.is_reset());
         self.queue_reply(Frame::new(buf, len), resolved);
         true
     }
 
-    /// Like [`reply`](Self::reply), for a usual segment, with the flow label that `label` gives.
+    /// Like [`reply`](Self::reply), for a usual segment.
     #[inline]
-    pub(crate) fn reply_usual(&mut self, segment: &Usual<'_>, label: impl FnOnce() -> u32) {
+    pub(crate) fn reply_usual(&mut self, segment: &Usual<'_>) {
         let Some(mut buf) = self.reply_buffer() else {
             return;
         };
-        let (envelope, resolved) = self.envelope(segment.key, segment.profile, label);
+        let (envelope, resolved) = self.envelope(segment.key, segment.profile);
         let len = envelope.write_usual(
             &mut buf,
             (HEADROOM, 0),
-            KeyRef::of(segment.key),
+            (KeyRef::of(segment.key), segment.label),
             segment.options,
             segment.numbers,
             segment.control,

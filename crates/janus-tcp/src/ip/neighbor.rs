@@ -18,6 +18,7 @@ use janus_wire::siphash::words_of;
 
 use crate::rules::interface::Interface;
 use crate::time::Instant;
+use crate::wire::Envelope;
 
 const SETS: usize = 1_024;
 const WAYS: usize = 4;
@@ -90,6 +91,21 @@ impl Neighbor {
     }
 }
 
+/// A neighbour that was spoken to last.
+struct Latest<A> {
+    addr: A,
+    ask_at: Instant,
+    envelope: Envelope,
+}
+
+impl<A: PartialEq> Latest<A> {
+    /// How frames to `addr` are written, if it is this one, and not stale.
+    #[inline(always)]
+    fn envelope(&self, addr: &A, now: Instant) -> Option<&Envelope> {
+        (self.addr == *addr && self.ask_at > now).then_some(&self.envelope)
+    }
+}
+
 struct Waiting {
     hop: IpAddr,
     until: Instant,
@@ -103,8 +119,8 @@ pub(crate) struct Neighbors {
     waiting: VecDeque<Waiting>,
     /// Of `entries` those that were spoken to last over each family: nearly always the next ones too. Forgotten whenever an entry may
     /// change.
-    latest_v4: Option<(Ipv4Addr, Neighbor)>,
-    latest_v6: Option<(Ipv6Addr, Neighbor)>,
+    latest_v4: Option<Latest<Ipv4Addr>>,
+    latest_v6: Option<Latest<Ipv6Addr>>,
     /// The neighbor that the frame dropped last was for.
     unanswered: Option<IpAddr>,
     /// Odd. Without it, whoever is on the link could choose addresses that push the gateway out of its set.
@@ -144,8 +160,8 @@ impl Neighbors {
 
     /// The entries at hand were used, an unknown number of times.
     fn forget_latest(&mut self, now: Instant) {
-        let latest_v4 = self.latest_v4.take().map(|(addr, _)| IpAddr::V4(addr));
-        let latest_v6 = self.latest_v6.take().map(|(addr, _)| IpAddr::V6(addr));
+        let latest_v4 = self.latest_v4.take().map(|latest| latest.addr.into());
+        let latest_v6 = self.latest_v6.take().map(|latest| latest.addr.into());
         for addr in [latest_v4, latest_v6].into_iter().flatten() {
             if let Some(entry) = self.find(addr) {
                 entry.used = now;
@@ -176,26 +192,39 @@ impl Neighbors {
         })
     }
 
-    /// The hardware address of the neighbour that was looked up last, if it is this one and not stale.
-    #[inline]
-    pub(crate) fn latest_v4(&self, addr: Ipv4Addr, now: Instant) -> Option<MacAddr> {
-        self.latest_v4
-            .filter(|(latest, known)| *latest == addr && !known.is_stale(now))
-            .map(|(_, known)| known.mac)
+    /// How frames to this neighbour are written, if it was looked up last and is not stale.
+    #[inline(always)]
+    pub(crate) fn latest_v4(&self, addr: Ipv4Addr, now: Instant) -> Option<&Envelope> {
+        self.latest_v4.as_ref()?.envelope(&addr, now)
     }
 
     /// Like [`latest_v4`](Self::latest_v4).
     #[inline]
-    pub(crate) fn latest_v6(&self, addr: Ipv6Addr, now: Instant) -> Option<MacAddr> {
-        let (latest, known) = self.latest_v6.as_ref()?;
-        (*latest == addr && !known.is_stale(now)).then_some(known.mac)
+    pub(crate) fn latest_v6(&self, addr: Ipv6Addr, now: Instant) -> Option<&Envelope> {
+        self.latest_v6.as_ref()?.envelope(&addr, now)
     }
 
     /// This neighbour was just looked up.
-    pub(crate) fn remember(&mut self, addr: IpAddr, known: Neighbor) {
+    pub(crate) fn remember(&mut self, addr: IpAddr, known: Neighbor, interface: &Interface) {
+        let (ask_at, envelope) = (
+            known.ask_at,
+            Envelope::new(interface, addr.is_ipv6(), known.mac),
+        );
         match addr {
-            IpAddr::V4(addr) => self.latest_v4 = Some((addr, known)),
-            IpAddr::V6(addr) => self.latest_v6 = Some((addr, known)),
+            IpAddr::V4(addr) => {
+                self.latest_v4 = Some(Latest {
+                    addr,
+                    ask_at,
+                    envelope,
+                });
+            }
+            IpAddr::V6(addr) => {
+                self.latest_v6 = Some(Latest {
+                    addr,
+                    ask_at,
+                    envelope,
+                });
+            }
         }
     }
 

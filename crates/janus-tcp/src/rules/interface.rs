@@ -7,6 +7,9 @@ use janus_wire::{Link, MacAddr, icmpv6};
 
 use crate::rules::routes::{ROUTES_MAX, Route};
 
+/// No link and no path makes segments smaller, options not counted: there is always room for timestamps.
+pub(crate) const LEAST_SEGMENT: u16 = 24;
+
 /// An address and the length of its network's prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpCidr {
@@ -227,7 +230,8 @@ impl Interface {
     /// The payload of the largest segment that fits (RFC 9293 section 3.7.1).
     /// Keeps MUST-67, SHLD-6.
     pub(crate) fn mss(&self, v6: bool) -> u16 {
-        self.mtu.saturating_sub(if v6 { 60 } else { 40 })
+        let headers = if v6 { 60 } else { 40 };
+        self.mtu.saturating_sub(headers).max(LEAST_SEGMENT)
     }
 }
 

@@ -27,6 +27,7 @@ impl Rules {
     /// Returns the first sequence number of a connection, `M + F(addresses, ports, secret)` with M a clock that ticks every 4 µs,
     /// and what its timestamps are counted from.
     /// Keeps MUST-8, SHLD-1.
+    #[inline(always)]
     pub(crate) fn first_numbers(&self, key: &FlowKey, now: Instant) -> (SeqNum, StampBase) {
         let stamps = self.secrets.stamps();
         let hash = stamps.hash(key);

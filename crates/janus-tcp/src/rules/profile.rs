@@ -15,7 +15,7 @@ pub(crate) const DEFAULT: u8 = 0;
 /// Sets there can be at a time, beside the defaults: what a byte can name.
 pub const MAX_OPTION_SETS: usize = 255;
 /// Time to live, or hop limit, of those who wish nothing.
-const TTL: u8 = 64;
+pub(crate) const TTL: u8 = 64;
 /// The smallest `max_segment`, as in Linux (TCP_MIN_MSS).
 const LEAST_MAX_SEGMENT: u16 = 88;
 /// Longest time an option can name; the stamps of idle connections go round after 49 days.

@@ -11,7 +11,7 @@ use crate::conn::Linger;
 use crate::rules::profile::LINGER_MAX;
 use crate::stack::Stack;
 use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
-use crate::store::flows::Family;
+use crate::store::flows::{Family, KeyRef};
 use crate::store::keys::ConnSlot;
 use crate::store::records::Record;
 use crate::store::rto;
@@ -21,30 +21,33 @@ use crate::store::time_wait::TimeWait;
 impl Stack {
     /// The connection is over: no segment reaches it from now on. The application is told why.
     pub(crate) fn end(&mut self, conn: ConnSlot, why: EndReason) {
-        let why = self.reason(conn, why);
+        let why = match why {
+            EndReason::TimedOut => self.complaint(conn).unwrap_or(why),
+            _ => why,
+        };
         if why == EndReason::Orderly {
             self.learn_path(conn);
         }
-        if self.store.tcbs[conn].state != State::Closed {
-            let key = self.store.tcbs.key(conn);
-            self.index.table.remove(
-                self.index.hash.flow(&key),
-                Record::Connection(conn).encode(),
-            );
+        if let Some((key, tcb)) = self.store.tcbs.with_key(conn)
+            && tcb.state != State::Closed
+        {
+            let hash = match key {
+                KeyRef::V4(key) => self.index.hash.v4(key),
+                KeyRef::V6(key) => self.index.hash.v6(key),
+            };
+            let record = Record::Connection(conn).encode();
+            self.index.table.remove(hash, record);
         }
         self.after_end(conn, why);
     }
 
-    /// When the peer stopped answering after a router had complained, that is the better reason (RFC 1122 section
+    /// What a router has complained of. When the peer stopped answering after that, it is the better reason (RFC 1122 section
     /// 4.2.3.9).
-    fn reason(&self, conn: ConnSlot, why: EndReason) -> EndReason {
-        match self.store.tcbs[conn].hot() {
-            Some(id) if why == EndReason::TimedOut => match self.store.hot[id].path.soft_error {
-                EndReason::Orderly => why,
-                complaint => complaint,
-            },
-            _ => why,
-        }
+    #[cold]
+    fn complaint(&self, conn: ConnSlot) -> Option<EndReason> {
+        let hot = self.store.tcbs[conn].hot()?;
+        let complaint = self.store.hot[hot].path.soft_error;
+        (complaint != EndReason::Orderly).then_some(complaint)
     }
 
     /// The flow has left the table; whoever waits learns it, and what is not needed any more goes.
@@ -61,17 +64,19 @@ impl Stack {
             });
             return;
         }
-        let hot = tcb.hot();
-        if self.lend(conn).is_none_or(|mut lent| lent.part()) {
-            if let Some(id) = hot {
-                self.store.hot.free(id);
+        match self.lend(conn) {
+            Some(mut lent) => {
+                if let Some(id) = lent.part() {
+                    self.store.hot.free(id);
+                    self.release(conn);
+                }
             }
-            self.release(conn);
+            None => self.release(conn),
         }
     }
 
     /// Gives the slot of an ended connection back.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release(&mut self, conn: ConnSlot) {
         self.take_options(conn);
         self.orphans -= usize::from(self.store.tcbs[conn].has(flag::ORPHAN));

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use janus_mem::Frame;
 
+use crate::conn::Conn;
 use crate::conn::timer::MAX_PER_CALL;
 use crate::conn::timer::keepalive::{
     PAUSE, SEEN_NONE, SLICE, Silence, judge_reader, millis, shortest, verdict_of,
@@ -125,30 +126,31 @@ impl Stack {
     }
 
     /// One connection's turn.
-    #[inline]
+    #[inline(always)]
     fn flush(&mut self, conn: ConnSlot, out: &mut Vec<Frame>, end: usize) {
-        let before = out.len();
-        let Some((key, tcb)) = self.store.tcbs.with_key(conn) else {
+        let (rules, now) = (&self.rules, self.env.now);
+        let Some(mut lent) = Conn::of(&mut self.store, conn, rules, &mut self.env) else {
             return;
         };
-        let (profile, hot) = (tcb.profile, tcb.hot());
-        let label = || hot.map_or(0, |id| self.store.hot[id].timers.stamps.flow_label());
-        let (rules, host) = (&self.rules, &self.host);
-        let at_hand = known_envelope(rules, host, key, profile, self.env.now, label);
-        let (envelope, resolved) = match at_hand {
-            Some(envelope) => (envelope, Ok(())),
-            None => {
-                let key = key.get();
-                self.ip().envelope_by_search(&key, profile)
-            }
+        let (key, profile) = lent.flow();
+        let Some(envelope) = known_envelope(rules, &self.host, key, profile, now) else {
+            return self.flush_by_search(conn, out, end);
         };
-        let mut wire = Wire::new(envelope, out, end);
-        // No closure: the compiler would call it.
-        if let Some(mut lent) = self.lend(conn) {
-            lent.turn(&mut wire);
-            let done = lent.finish();
-            self.carry_out(conn, done);
-        }
+        let mut wire = Wire::new(envelope, lent.flow_label(), out, end);
+        lent.turn(&mut wire);
+        let done = lent.finish();
+        self.carry_out(conn, done);
+    }
+
+    /// The same where the next hop has to be looked for.
+    #[inline(never)]
+    fn flush_by_search(&mut self, conn: ConnSlot, out: &mut Vec<Frame>, end: usize) {
+        let (before, key) = (out.len(), self.key_of(conn));
+        let profile = self.store.tcbs[conn].profile;
+        let (envelope, resolved) = self.ip().envelope_by_search(&key, profile);
+        self.with(conn, |c| {
+            c.turn(&mut Wire::new(&envelope, c.flow_label(), out, end));
+        });
         if let Err(Unresolved(hop)) = resolved {
             for frame in out.drain(before..) {
                 self.ip().await_neighbor(hop, frame);

@@ -8,6 +8,7 @@
 use janus_wire::{SeqNum, StampBase};
 
 use crate::congestion;
+use crate::rules::interface::LEAST_SEGMENT;
 use crate::store::keys::HotId;
 
 pub(crate) const NONE: u32 = u32::MAX;
@@ -15,6 +16,9 @@ pub(crate) const NONE: u32 = u32::MAX;
 const INTERACTIVE: u8 = 1 << 7;
 const OWES_ECE: u8 = 1 << 7;
 const WAS_WIDE: u32 = 1 << 31;
+/// Bytes that the timestamps option takes of each segment.
+const TIMESTAMPS_LEN: u16 = 12;
+const _: () = assert!(TIMESTAMPS_LEN < LEAST_SEGMENT && flag::TIMESTAMPS == 1);
 const NO_THRESHOLD: u8 = OWES_ECE - 1;
 
 /// The states of RFC 9293 section 3.3.2 that a TCB can be in. LISTEN is a listener, SYN-RECEIVED of a
@@ -367,10 +371,6 @@ impl Tcb {
     /// Keeps MUST-16.
     #[inline]
     pub(crate) fn payload_mss(&self) -> u16 {
-        if self.has(flag::TIMESTAMPS) {
-            self.mss.saturating_sub(12).max(1)
-        } else {
-            self.mss
-        }
+        self.mss - TIMESTAMPS_LEN * u16::from(self.flags & flag::TIMESTAMPS)
     }
 }

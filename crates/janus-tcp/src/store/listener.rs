@@ -7,6 +7,7 @@ use crate::rules::error::Error;
 use crate::store::cold::NONE;
 use crate::store::half_open::MAX_TRIES;
 use crate::store::keys::ConnSlot;
+use crate::time::Instant;
 
 /// A listening socket of one stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,6 +78,8 @@ pub(crate) struct Listeners {
     /// For each port, one more than the slot of the first listener that has it; most foreign SYNs end here. The others
     /// follow by [`Listener::next`]: there is mostly none, and how many there are is the application's choice.
     by_port: Vec<u16>,
+    /// When a listener went last.
+    removed_at: Instant,
 }
 
 impl Listeners {
@@ -84,6 +87,7 @@ impl Listeners {
         Listeners {
             slots: Vec::new(),
             by_port: vec![0; 1 << 16],
+            removed_at: Instant::ZERO,
         }
     }
 
@@ -130,8 +134,9 @@ impl Listeners {
         Ok(ListenerId(slot as u32))
     }
 
-    pub(crate) fn remove(&mut self, id: ListenerId) -> Option<Listener> {
+    pub(crate) fn remove(&mut self, id: ListenerId, now: Instant) -> Option<Listener> {
         let gone = self.slots.get_mut(id.0 as usize)?.take()?;
+        self.removed_at = now;
         let own = id.0 as u16 + 1;
         let first = &mut self.by_port[usize::from(gone.local.port())];
         if *first == own {
@@ -217,7 +222,7 @@ impl Listeners {
 
     /// The listener for a SYN to this address: one bound to just it before one bound to any. Of several that share a place,
     /// `hash` says which.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&self, local: IpAddr, port: u16, hash: u64) -> Option<ListenerId> {
         let mut any = None;
         for (id, listener) in self.on_port(port) {
@@ -249,6 +254,12 @@ impl Listeners {
         };
         let chosen = hash as usize % sharers().count().max(1);
         sharers().nth(chosen).map(|(id, _)| id)
+    }
+
+    /// Whether each listener there was at this time is still the same.
+    #[inline(always)]
+    pub(crate) fn are_since(&self, then: Instant) -> bool {
+        then > self.removed_at
     }
 
     /// Whether a listener would take a connection to this address, if no nearer one took it.

@@ -26,6 +26,8 @@ pub(crate) struct Outgoing {
 /// A segment without payload whose options are usual ones.
 pub(crate) struct Usual<'a> {
     pub(crate) key: &'a FlowKey,
+    /// The flow label, which IPv6 has.
+    pub(crate) label: u32,
     /// Sequence and acknowledgment number.
     pub(crate) numbers: (SeqNum, SeqNum),
     /// Control bits and window.

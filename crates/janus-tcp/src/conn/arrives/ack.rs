@@ -12,6 +12,7 @@ use crate::conn::{Conn, Linger};
 use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
 use crate::store::hot::{Ending, hot_flag};
 use crate::store::keys::SegId;
+use crate::store::rto;
 use crate::store::segment::seg_flag;
 use crate::time::Instant;
 use crate::wire::parse::Parsed;
@@ -38,6 +39,35 @@ impl Conn<'_> {
             self.same_ack(p, acked, None);
         }
         self.after_ack(p, acked)
+    }
+
+    /// Whether this acknowledges our FIN after the peer's: then nothing is left to be measured, repaired or sent.
+    #[inline(always)]
+    pub(crate) fn ends_all(&self, p: &Parsed) -> bool {
+        let hot = &*self.hot;
+        self.tcb.state == State::LastAck
+            && p.ack() == self.tcb.snd_nxt
+            && hot.sender.unsent.is_empty()
+            && hot.loss.recovery.is_none()
+            && !hot.path.probe_out
+    }
+
+    /// Both FINs are acknowledged: the connection is over. The next one to this peer begins with the round trip of ours.
+    #[inline(always)]
+    pub(crate) fn end_at_last(&mut self) {
+        let flight = &mut self.hot.sender.flight;
+        if flight.head.is_some() {
+            let first = &self.blocks.segments[flight.head];
+            if !first.has(seg_flag::RESENT) {
+                let rtt_us = self.env.now_us.wrapping_sub(first.sent_us);
+                rto::sample(self.tcb, rtt_us);
+            }
+            // Mostly the only one; what else is there goes with the block.
+            self.blocks
+                .segments
+                .free_front(flight, &mut self.blocks.pool);
+        }
+        self.end(EndReason::Orderly);
     }
 
     /// Like [`Conn::ack_arrives`], of a segment of which nothing else is taken.

@@ -48,6 +48,7 @@ impl Conn<'_> {
     }
 
     /// Puts the FIN on the last unsent segment, or on an empty one of its own.
+    #[inline]
     pub(crate) fn queue_fin(&mut self) {
         let tail = self.hot.sender.unsent.tail;
         if tail.is_some() {

@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use janus_wire::SeqNum;
 
 use crate::conn::Conn;
+use crate::rules::interface::LEAST_SEGMENT;
 use crate::store::cold::flag;
 use crate::store::hot::{Hot, hot_flag};
 use crate::store::keys::SegId;
@@ -219,7 +220,7 @@ impl PathKnowledge {
     /// How much of an MSS of `full` the path lets through, as far as is known.
     pub(crate) fn size_on_path(&self, peer: IpAddr, full: u16, now: Instant) -> u16 {
         match self.sizes.mtu(peer, now) {
-            Some(mtu) => full.min(mtu.saturating_sub(fixed_headers(peer))),
+            Some(mtu) => full.min(mtu.saturating_sub(fixed_headers(peer)).max(LEAST_SEGMENT)),
             None => full,
         }
     }

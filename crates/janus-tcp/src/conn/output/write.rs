@@ -57,7 +57,8 @@ impl Conn<'_> {
     /// Makes one segment of all `bytes`, as nearly all answers are: nothing is queued that they could join, and there is room.
     #[inline(always)]
     fn write_alone(&mut self, bytes: &[u8], flags: WriteFlags) -> Option<usize> {
-        let (mss, sender) = (self.tcb.payload_mss().min(PAYLOAD_MAX), &self.hot.sender);
+        let mss = self.tcb.payload_mss().min(PAYLOAD_MAX);
+        let sender = &self.hot.sender;
         let is_small = bytes.len() <= usize::from(mss) && self.tcb.mss == sender.mss_full;
         let may_have_all = self.blocks.shortage.level != Pressure::Critical;
         if !is_small || !may_have_all || !sender.unsent.is_empty() {

@@ -234,6 +234,7 @@ impl Rules {
 
     /// The option in the first SYN or SYN-ACK. A repeat goes without: some boxes on the way drop what they do not know
     /// (section 4.1), and the first segment without SYN says it in any case.
+    #[inline]
     pub(crate) fn timeout_in_syn(&self, profile: u8, repeats: u8) -> Option<UserTimeout> {
         (repeats == 0)
             .then(|| self.timeout_option(profile))

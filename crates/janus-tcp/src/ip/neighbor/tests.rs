@@ -1,5 +1,6 @@
 //! What is kept at hand of the table says nothing that the table does not say.
 
+use janus_wire::Link;
 use proptest::prelude::*;
 
 use super::*;
@@ -39,7 +40,10 @@ proptest! {
         steps in proptest::collection::vec(any_step(), 1..80),
     ) {
         let mut neighbors = Neighbors::new(7);
-        let interface = Interface::ip(1_500);
+        let interface = Interface {
+            link: Link::Ethernet,
+            ..Interface::ip(1_500)
+        };
         let mut now = Instant::from_millis(1_000);
         for (which, later, step) in steps {
             now = now + Duration::from_millis(later);
@@ -55,15 +59,17 @@ proptest! {
                 Step::Send => {
                     let known = neighbors.lookup_to_send(ip.into(), now);
                     if let Some(known) = known.filter(|n| !n.is_stale(now)) {
-                        neighbors.remember(ip.into(), known);
-                        prop_assert_eq!(neighbors.latest_v4(ip, now), Some(known.mac));
+                        neighbors.remember(ip.into(), known, &interface);
+                        let written = Envelope::new(&interface, false, known.mac);
+                        prop_assert_eq!(neighbors.latest_v4(ip, now), Some(&written));
                     }
                 }
             }
             for ip in (0..3).map(|which| Ipv4Addr::new(192, 0, 2, which)) {
-                if let Some(mac) = neighbors.latest_v4(ip, now) {
+                if let Some(written) = neighbors.latest_v4(ip, now) {
                     let known = neighbors.lookup(ip.into()).expect("what is at hand is known");
-                    prop_assert!(known.mac == mac && !known.is_stale(now));
+                    prop_assert_eq!(*written, Envelope::new(&interface, false, known.mac));
+                    prop_assert!(!known.is_stale(now));
                 }
             }
         }
@@ -144,7 +150,7 @@ fn who_is_at_hand_is_in_use() {
     let at_hand = Ipv4Addr::new(192, 0, 2, 9);
     neighbors.learn(at_hand.into(), mac_of(9), true, start, &interface);
     let known = neighbors.lookup_to_send(at_hand.into(), start);
-    neighbors.remember(at_hand.into(), known.expect("it is known"));
+    neighbors.remember(at_hand.into(), known.expect("it is known"), &interface);
     // The first strangers end its being at hand; from then on it has a minute.
     for seconds in [50, 80, 105] {
         let now = start + Duration::from_secs(seconds);

@@ -70,7 +70,7 @@ impl Stack {
     /// Stops listening; connections not yet accepted are reset.
     pub fn unlisten(&mut self, now: Instant, id: ListenerId) {
         self.env.set_now(now);
-        let Some(gone) = self.index.listeners.remove(id) else {
+        let Some(gone) = self.index.listeners.remove(id, now) else {
             return;
         };
         for conn in gone.queue {

@@ -118,13 +118,13 @@ impl Stack {
             };
             let segment = Usual {
                 key: &key,
+                label: record.stamps.flow_label(),
                 numbers,
                 control: (flags, window),
                 options,
                 profile,
             };
-            self.ip()
-                .reply_usual(&segment, || record.stamps.flow_label());
+            self.ip().reply_usual(&segment);
             return;
         }
         let options = Options {
@@ -144,6 +144,7 @@ impl Stack {
     /// A segment for a half-open record: the SYN-RECEIVED state of section 3.10.7.4.
     /// Gives the connection it became, if there is text that still has to go to it.
     /// Keeps MUST-11.
+    #[inline(always)]
     pub(crate) fn half_open_arrives(&mut self, slot: u32, p: &Parsed) -> Option<ConnSlot> {
         let mut record = *self.index.half_open.get(slot);
         let next = record.irs + 1;
@@ -256,14 +257,13 @@ impl Stack {
 
     /// The half-open record becomes a connection and stands in the accept queue.
     /// Keeps 7323-1, 7323-5.
+    #[inline(always)]
     fn establish(&mut self, slot: u32, record: &HalfOpen, p: &Parsed) -> Option<ConnSlot> {
-        // Its listener may have gone, and another one taken its place.
         let (key, listener) = (p.key(), record.listener());
-        if !self
-            .index
-            .listeners
-            .serves(listener, key.local(), key.local_port())
-        {
+        let listeners = &self.index.listeners;
+        // A listener may have gone since, and another one have taken its place.
+        let same = record.tries == 1 && listeners.are_since(record.sent_at);
+        if !same && !listeners.serves(listener, key.local(), key.local_port()) {
             self.drop_half_open(slot);
             self.reset_reply(p);
             return None;

@@ -77,7 +77,7 @@ fn what_one_takes_no_other_can() {
 #[test]
 fn one_that_is_gone_leaves_nothing() {
     let mut one = listeners(&[(ANY, false)]);
-    assert!(one.remove(ListenerId(0)).is_some());
+    assert!(one.remove(ListenerId(0), Instant::ZERO).is_some());
     assert_eq!((found(&one, V4), found(&one, V6)), (None, None));
     assert!(one.add(at(ANY_V4), false, false, 1).is_ok());
     assert_eq!((found(&one, V4), found(&one, V6)), (Some(0), None));
@@ -88,7 +88,7 @@ fn of_three_on_a_port_any_can_go_and_the_others_stay() {
     let addresses = ["192.0.2.1:80", "192.0.2.2:80", "192.0.2.3:80"];
     for gone in 0..3u32 {
         let mut three = listeners(&addresses.map(|address| (address, false)));
-        assert!(three.remove(ListenerId(gone)).is_some());
+        assert!(three.remove(ListenerId(gone), Instant::ZERO).is_some());
         for (id, address) in (0..).zip(addresses) {
             assert_eq!(found(&three, address), (id != gone).then_some(id));
         }
@@ -122,7 +122,11 @@ fn those_that_share_a_place_share_the_flows() {
         "{counts:?}"
     );
     // What one had goes to the others.
-    assert!(listeners.remove(ListenerId(ids[1])).is_some());
+    assert!(
+        listeners
+            .remove(ListenerId(ids[1]), Instant::ZERO)
+            .is_some()
+    );
     for hash in 0..300u64 {
         let found = listeners
             .find(at(V4).ip(), at(V4).port(), hash)
