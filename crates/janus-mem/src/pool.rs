@@ -52,7 +52,7 @@ impl Pool {
 
     /// Takes a buffer, its offset at [`HEADROOM`](crate::HEADROOM), its contents whatever they were. `None` when all
     /// are in use (the reserve is not touched).
-    #[inline]
+    #[inline(always)]
     pub fn alloc(&mut self) -> Option<PacketBuf> {
         if self.held <= self.floor && !self.refill() {
             return None;

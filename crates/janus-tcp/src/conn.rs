@@ -40,6 +40,15 @@ pub(crate) struct Conn<'a> {
     effects: Effects,
 }
 
+/// What there is where a connection was looked for.
+pub(crate) enum Found<'a> {
+    /// It has a hot block.
+    Busy(Conn<'a>),
+    AtRest,
+    /// No connection, or another flow's.
+    Other,
+}
+
 /// A busy connection, to look at only.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
@@ -155,9 +164,31 @@ impl<'a> Conn<'a> {
         rules: &'a Rules,
         env: &'a mut Env,
     ) -> Option<Conn<'a>> {
-        let (key, tcb) = store.tcbs.with_key(conn)?;
-        let id = tcb.hot()?;
-        Some(Conn {
+        match Conn::found(store, conn, |_| true, rules, env) {
+            Found::Busy(lent) => Some(lent),
+            _ => None,
+        }
+    }
+
+    /// Borrows a connection that has a hot block, if its flow is `wanted`.
+    #[inline(always)]
+    pub(crate) fn found(
+        store: &'a mut Store,
+        conn: ConnSlot,
+        wanted: impl FnOnce(KeyRef<'a>) -> bool,
+        rules: &'a Rules,
+        env: &'a mut Env,
+    ) -> Found<'a> {
+        let Some((key, tcb)) = store.tcbs.with_key(conn) else {
+            return Found::Other;
+        };
+        if !wanted(key) {
+            return Found::Other;
+        }
+        let Some(id) = tcb.hot() else {
+            return Found::AtRest;
+        };
+        Found::Busy(Conn {
             id,
             key,
             tcb,
@@ -306,7 +337,7 @@ impl Conn<'_> {
             hot.sender.max_snd_wnd = hot.sender.max_snd_wnd.max(2 * u32::from(tcb.mss));
         }
         hot.sender.pipe = 0;
-        (hot.timers.due_at, hot.timers.rto_at) = (Instant::ZERO, Instant::ZERO);
+        (hot.timers.due_at, hot.timers.rto_at) = (Instant::NEVER, Instant::NEVER);
         // The remembered round trip is the best guess at the smallest, and too large at worst.
         (hot.loss.min_rtt_us, hot.loss.min_rtt_ms) = (tcb.srtt_us(), self.env.now_ms);
         hot.timers.timer_kind = TimerKind::Rto;
@@ -394,8 +425,8 @@ impl Conn<'_> {
         self.end_tuning();
         let hot = &mut *self.hot;
         hot.sender.pipe = 0;
-        (hot.timers.due_at, hot.timers.rto_at) = (Instant::ZERO, Instant::ZERO);
-        hot.timers.ack_at = Instant::ZERO;
+        (hot.timers.due_at, hot.timers.rto_at) = (Instant::NEVER, Instant::NEVER);
+        hot.timers.ack_at = Instant::NEVER;
         hot.forget_probe();
         // The places in the queues are kept: they still name this block.
         hot.flags &= hot_flag::QUEUED | hot_flag::STARVED | hot_flag::URGENT;

@@ -11,6 +11,9 @@ impl Instant {
     /// The start of time.
     pub const ZERO: Instant = Instant(0);
 
+    /// Comes after all moments: a deadline that is none.
+    pub(crate) const NEVER: Instant = Instant(u64::MAX);
+
     /// The moment `nanos` nanoseconds after the start.
     pub const fn from_nanos(nanos: u64) -> Instant {
         Instant(nanos)

@@ -34,6 +34,8 @@ pub(crate) enum Position {
 
 /// Result of the checks that only look.
 pub(crate) enum Verdict {
+    /// The connection has ended, and waits only for its owner.
+    Over,
     /// Our SYN waits for an answer: other checks count.
     Opening,
     /// The acknowledgement counts, and the text if it is [`Position::Acceptable`].
@@ -127,8 +129,10 @@ pub(crate) fn judge(
     p: &Parsed,
     now_ms: u32,
 ) -> Verdict {
-    if tcb.state == State::SynSent {
-        return Verdict::Opening;
+    match tcb.state {
+        State::Closed => return Verdict::Over,
+        State::SynSent => return Verdict::Opening,
+        _ => {}
     }
     let rst = p.flags().contains(Flags::RST);
     // Before the first check: PAWS (RFC 7323 section 5.3, R1).

@@ -28,7 +28,25 @@ impl Tcb {
     }
 }
 
+impl Tcb {
+    /// Whether the state lets anything be written, or why not.
+    #[inline(always)]
+    pub(crate) fn may_write(&self) -> Result<(), Error> {
+        match self.state {
+            State::Established | State::CloseWait if !self.has(flag::FIN_QUEUED) => Ok(()),
+            State::SynSent | State::SynReceived => Err(Error::WouldBlock),
+            _ => Err(self.failure().unwrap_or(Error::BrokenPipe)),
+        }
+    }
+}
+
 impl Conn<'_> {
+    /// As [`Tcb::may_write`].
+    #[inline(always)]
+    pub(crate) fn may_write(&self) -> Result<(), Error> {
+        self.tcb.may_write()
+    }
+
     /// As [`Tcb::nothing_to_read`].
     #[inline(always)]
     pub(crate) fn nothing_to_read(&self) -> Result<(), Error> {

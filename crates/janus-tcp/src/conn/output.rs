@@ -168,7 +168,7 @@ impl Conn<'_> {
             self.rules.config().window_scaling
         };
         hot.timers.rtt_off_max = self.env.now_us;
-        if hot.timers.due_at == Instant::ZERO {
+        if hot.timers.due_at == Instant::NEVER {
             hot.timers.due_at =
                 self.env.now + rto::timeout(cold, self.rules.waits(), hot.timers.backoff);
             hot.timers.timer_kind = TimerKind::Rto;
@@ -331,7 +331,7 @@ impl Conn<'_> {
             return true;
         }
         let hot = &mut *self.hot;
-        if hot.sender.flight.is_empty() && hot.timers.due_at == Instant::ZERO {
+        if hot.sender.flight.is_empty() && hot.timers.due_at == Instant::NEVER {
             hot.timers.due_at = self.env.now + (most - waited);
         }
         false

@@ -23,7 +23,7 @@ impl Conn<'_> {
     #[cold]
     pub(crate) fn persist(&mut self) {
         let hot = &mut *self.hot;
-        if hot.sender.flight.is_empty() && hot.timers.due_at == Instant::ZERO {
+        if hot.sender.flight.is_empty() && hot.timers.due_at == Instant::NEVER {
             let cold = &*self.tcb;
             hot.timers.due_at =
                 self.env.now + rto::timeout(cold, self.rules.waits(), hot.timers.backoff);
@@ -33,20 +33,19 @@ impl Conn<'_> {
 
     pub(crate) fn on_timer(&mut self) {
         let hot = &mut *self.hot;
-        if hot.timers.ack_at != Instant::ZERO && hot.timers.ack_at <= self.env.now {
-            hot.timers.ack_at = Instant::ZERO;
+        if hot.timers.ack_at <= self.env.now {
+            hot.timers.ack_at = Instant::NEVER;
             self.delayed_in_vain();
             self.acknowledge();
         }
-        let keep_until = self.hot.timers.keep_until;
-        if keep_until != Instant::ZERO && keep_until <= self.env.now {
+        if self.hot.timers.keep_until <= self.env.now {
             self.end_tuning();
         }
         if self.tcb.has(flag::ORPHAN) && self.orphan_is_too_old() {
             return;
         }
         let hot = &*self.hot;
-        if hot.timers.due_at != Instant::ZERO && hot.timers.due_at <= self.env.now {
+        if hot.timers.due_at <= self.env.now {
             match hot.timers.timer_kind {
                 TimerKind::Tlp => self.on_probe_timeout(),
                 TimerKind::Reorder => self.on_reordering_timeout(),
@@ -67,7 +66,7 @@ impl Conn<'_> {
             && self.blocks.segments[waiting].has(seg_flag::CORKED)
         {
             // No window is shut: a cork's time is up.
-            self.hot.timers.due_at = Instant::ZERO;
+            self.hot.timers.due_at = Instant::NEVER;
             self.queue();
             return;
         }
@@ -108,7 +107,7 @@ impl Conn<'_> {
         } else if probing {
             let waits = !hot.sender.unsent.is_empty() || cold.has(flag::FIN_QUEUED);
             if !waits && !self.still_put_off() {
-                self.hot.timers.due_at = Instant::ZERO;
+                self.hot.timers.due_at = Instant::NEVER;
                 return;
             }
             let hot = &mut *self.hot;

@@ -14,7 +14,6 @@ use janus_wire::FlowKey;
 use crate::ip::icmp_errors::IcmpError;
 use crate::stack::Stack;
 use crate::store::cold::NONE;
-use crate::store::keys::ConnSlot;
 use crate::store::records::Record;
 use crate::time::Instant;
 use crate::wire::parse::{self, BATCH, Kind, Parsed};
@@ -211,18 +210,13 @@ impl Stack {
         unknown: &mut M,
     ) {
         self.env.counters.segments_in += 1;
-        match self.probed_connection(parsed) {
-            Some(conn) => self.arrives(conn, parsed, frame),
-            None => self.other_segment(parsed, frame, unknown),
-        }
-    }
-
-    /// The connection of a segment, if the second pass found the right one and that has not ended meanwhile.
-    #[inline(always)]
-    fn probed_connection(&self, parsed: &Parsed) -> Option<ConnSlot> {
-        match Record::decode(parsed.candidate()) {
-            Record::Connection(conn) => self.is_connection_of(conn, parsed.key()).then_some(conn),
-            _ => None,
+        // Nearly all are of a connection, the one that the second pass found, which has not ended meanwhile.
+        let taken = match Record::decode(parsed.candidate()) {
+            Record::Connection(conn) => self.arrives(conn, parsed, frame),
+            _ => false,
+        };
+        if !taken {
+            self.other_segment(parsed, frame, unknown);
         }
     }
 
@@ -246,7 +240,9 @@ impl Stack {
             },
         };
         match record {
-            Some(Record::Connection(conn)) => self.arrives(conn, parsed, frame),
+            Some(Record::Connection(conn)) => {
+                self.arrives(conn, parsed, frame);
+            }
             Some(Record::HalfOpen(slot)) => {
                 if let Some(conn) = self.half_open_arrives(slot, parsed) {
                     self.arrives(conn, parsed, frame);

@@ -88,7 +88,7 @@ impl Stack {
     /// The timer of a hot block has fired.
     fn on_timer(&mut self, id: HotId) {
         let hot = &mut self.store.hot[id];
-        (hot.timers.timer, hot.timers.timer_at) = (None, Instant::ZERO);
+        (hot.timers.timer, hot.timers.timer_at) = (None, Instant::NEVER);
         if let Some(conn) = hot.conn {
             self.with(conn, |c| c.on_timer());
         }

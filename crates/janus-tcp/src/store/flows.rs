@@ -61,7 +61,7 @@ impl<T: Copy + Default, K: Key> Flows<T, K> {
     }
 
     /// A slot for the flow `key`, whose other contents are those of the slot's last owner. `None` at the bound.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn alloc(&mut self, key: &FlowKey) -> Option<K> {
         if self.is_full() {
             return None;
@@ -89,7 +89,7 @@ impl<T: Copy + Default, K: Key> Flows<T, K> {
     }
 
     /// Frees a slot. Its key is cleared; its other contents stay.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn free(&mut self, id: K) {
         let id = id.index();
         self.held -= 1;
@@ -282,6 +282,16 @@ pub(crate) enum KeyRef<'a> {
 }
 
 impl<'a> KeyRef<'a> {
+    /// Whether it is this flow.
+    #[inline(always)]
+    pub(crate) fn is(self, key: &FlowKey) -> bool {
+        match (self, key) {
+            (KeyRef::V4(own), FlowKey::V4(key)) => own.is(key),
+            (KeyRef::V6(own), FlowKey::V6(key)) => own == key,
+            _ => false,
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn of(key: &'a FlowKey) -> KeyRef<'a> {
         match key {

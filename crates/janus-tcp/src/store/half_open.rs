@@ -156,7 +156,7 @@ impl HalfOpens {
         Some(id)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn remove(&mut self, id: u32) {
         let queue = usize::from(self.store[id].tries) - 1;
         self.queues[queue].unlink(&mut self.store, id);

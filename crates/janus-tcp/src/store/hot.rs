@@ -95,18 +95,17 @@ pub(crate) struct Receiver {
     pub(crate) arrivals: Arrivals,
 }
 
-/// Deadlines, and how often they have passed in vain.
-#[derive(Default)]
+/// Deadlines, of which each can be [`Instant::NEVER`], and how often they have passed in vain.
 pub(crate) struct Timers {
-    /// When what `timer_kind` says is due; `ZERO` = off.
+    /// When what `timer_kind` says is due.
     pub(crate) due_at: Instant,
-    /// When the retransmission timeout is due, whatever comes before; `ZERO` = nothing is in flight.
+    /// When the retransmission timeout is due, whatever comes before; never, when nothing is in flight.
     pub(crate) rto_at: Instant,
-    /// Delayed-acknowledgement deadline; `ZERO` = off.
+    /// Delayed-acknowledgement deadline.
     pub(crate) ack_at: Instant,
-    /// The block is kept until then for measurements of what is received; `ZERO` = it is not.
+    /// The block is kept until then for measurements of what is received.
     pub(crate) keep_until: Instant,
-    /// The block's entry in the wheel and when that fires; `ZERO` = there is none.
+    /// The block's entry in the wheel and when that fires.
     pub(crate) timer: Option<TimerPlace>,
     pub(crate) timer_at: Instant,
     /// Round trips measured: the end of the flight in which RTTVAR may fall once ([`crate::store::rto`]), and the largest
@@ -216,22 +215,39 @@ impl Default for PathState {
     }
 }
 
-/// Comes after all moments, as [`Timers::soonest`] counts them.
-const NEVER: u64 = u64::MAX;
+impl Default for Timers {
+    fn default() -> Timers {
+        Timers {
+            due_at: Instant::NEVER,
+            rto_at: Instant::NEVER,
+            ack_at: Instant::NEVER,
+            keep_until: Instant::NEVER,
+            timer: None,
+            timer_at: Instant::NEVER,
+            rtt_round: SeqNum(0),
+            rtt_off_max: 0,
+            stalled: Stalled::default(),
+            orphaned_ms: 0,
+            stamps: StampBase::default(),
+            timer_kind: TimerKind::default(),
+            backoff: 0,
+            retries: 0,
+            probes: 0,
+        }
+    }
+}
 
 impl Timers {
-    /// The earliest deadline, less one nanosecond: then `ZERO`, which is none, comes last by itself.
+    /// The earliest deadline.
     #[inline(always)]
-    fn soonest(&self) -> u64 {
-        let counted = |at: Instant| at.as_nanos().wrapping_sub(1);
-        let two = counted(self.due_at).min(counted(self.ack_at));
-        two.min(counted(self.keep_until))
+    pub(crate) fn soonest(&self) -> Instant {
+        self.due_at.min(self.ack_at).min(self.keep_until)
     }
 
     /// The earliest deadline comes before the timer, or there is none.
     #[inline(always)]
     pub(crate) fn come_before_timer(&self) -> bool {
-        self.soonest() < self.timer_at.as_nanos().wrapping_sub(1)
+        self.soonest() < self.timer_at
     }
 }
 
@@ -261,7 +277,7 @@ impl Hot {
     /// Nothing is in flight, queued, out of order, owed or waited for.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
-        self.timers.soonest() == NEVER
+        self.timers.soonest() == Instant::NEVER
             && self.sender.flight.is_empty()
             && self.sender.unsent.is_empty()
             && self.receiver.inbox.is_empty()
@@ -296,12 +312,6 @@ impl Hot {
         if rtt_us <= self.loss.min_rtt_us || self.loss.min_rtt_us == 0 || stale {
             (self.loss.min_rtt_us, self.loss.min_rtt_ms) = (rtt_us.max(1), now_ms);
         }
-    }
-
-    /// The earliest of its deadlines; `ZERO` when there is none.
-    #[inline]
-    pub(crate) fn deadline(&self) -> Instant {
-        Instant::from_nanos(self.timers.soonest().wrapping_add(1))
     }
 }
 

@@ -138,19 +138,19 @@ impl Schedule {
         if let Some(late) = hot.timers.timer.take() {
             self.wheel.cancel_at(late, id.index());
         }
-        let mut deadline = hot.deadline();
+        let mut deadline = hot.timers.soonest();
         if hot.timers.due_at == deadline
             && matches!(hot.timers.timer_kind, TimerKind::Rto | TimerKind::Persist)
         {
             hot.timers.due_at = deadline + self.crowds.delay(deadline, now);
-            deadline = hot.deadline();
+            deadline = hot.timers.soonest();
         }
         // The wheel has room for one entry per block.
         let timer = self.wheel.insert(deadline, id.index());
         hot.timers.timer = timer.map(TimerId::place);
         hot.timers.timer_at = match timer {
             Some(_) => deadline,
-            None => Instant::ZERO,
+            None => Instant::NEVER,
         };
     }
 

@@ -129,7 +129,7 @@ impl Conn<'_> {
         // An orphan's goes on until something is acknowledged: opening and shutting must not keep it alive.
         if reopened && hot.sender.flight.is_empty() && !tcb.has(flag::ORPHAN) {
             // The persist timer has done its work.
-            hot.timers.due_at = Instant::ZERO;
+            hot.timers.due_at = Instant::NEVER;
             hot.timers.backoff = 0;
             hot.timers.retries = 0;
             if hot.has(hot_flag::STARVED) {

@@ -57,7 +57,7 @@ impl Conn<'_> {
         self.size_agreed();
         let block = &mut *self.hot;
         if acked {
-            block.timers.due_at = Instant::ZERO;
+            block.timers.due_at = Instant::NEVER;
             block.clear(hot_flag::SYN);
             block.set(hot_flag::ACK_NOW);
             let first_try = block.timers.backoff == 0;
@@ -90,7 +90,7 @@ impl Conn<'_> {
             self.tcb.state = State::SynReceived;
             block.set(hot_flag::SYN);
             // The timer runs from here (RFC 6298 section 5.1).
-            block.timers.due_at = Instant::ZERO;
+            block.timers.due_at = Instant::NEVER;
         }
         self.queue();
     }
@@ -102,7 +102,7 @@ impl Conn<'_> {
             return;
         }
         let (hot, soon) = (&mut *self.hot, self.env.now + SYN_AFTER_RESET);
-        if hot.timers.due_at > soon {
+        if hot.timers.due_at != Instant::NEVER && hot.timers.due_at > soon {
             hot.timers.due_at = soon;
         }
     }
@@ -150,7 +150,7 @@ impl Conn<'_> {
         cold.set_snd_wnd(u32::from(p.window()) << scale);
         let block = &mut *self.hot;
         block.sender.snd_una = p.ack();
-        block.timers.due_at = Instant::ZERO;
+        block.timers.due_at = Instant::NEVER;
         block.timers.rtt_off_max = 0;
         cold.set_idle_window(congestion::first_window(block.timers.backoff));
         (block.timers.backoff, block.timers.retries) = (0, 0);

@@ -38,8 +38,19 @@ impl Conn<'_> {
         true
     }
 
+    /// Whether nothing but a FIN comes of its owner's letting go: all is read, nobody asked for a reset, and the connection has an end
+    /// still to come.
+    #[inline(always)]
+    pub(crate) fn leaves_in_peace(&self) -> bool {
+        let open = matches!(self.tcb.state, State::Established | State::CloseWait);
+        open && self.tcb.profile == DEFAULT && !self.has_unread()
+    }
+
     /// The owner has let go: the FIN follows what is queued, and nothing waits for a writer or a reader any more.
+    #[inline]
     pub(crate) fn owner_leaves(&mut self) {
+        self.tcb.set(flag::ORPHAN);
+        self.tcb.reader = NONE;
         self.hot.sender.writer = NONE;
         self.forget_reordered();
         if self.tcb.state != State::Closed {
@@ -48,7 +59,7 @@ impl Conn<'_> {
     }
 
     /// Puts the FIN on the last unsent segment, or on an empty one of its own.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn queue_fin(&mut self) {
         let tail = self.hot.sender.unsent.tail;
         if tail.is_some() {

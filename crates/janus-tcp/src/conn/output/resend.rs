@@ -30,7 +30,7 @@ impl Conn<'_> {
         let hot = &mut *self.hot;
         hot.timers.timer_kind = TimerKind::Rto;
         if hot.sender.flight.is_empty() {
-            (hot.timers.due_at, hot.timers.rto_at) = (Instant::ZERO, Instant::ZERO);
+            (hot.timers.due_at, hot.timers.rto_at) = (Instant::NEVER, Instant::NEVER);
             if hot.has(hot_flag::STARVED) {
                 self.persist();
             }
@@ -42,7 +42,7 @@ impl Conn<'_> {
     #[inline(always)]
     fn arm_for_flight(&mut self, restart: bool) {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-        if restart || hot.timers.rto_at == Instant::ZERO {
+        if restart || hot.timers.rto_at == Instant::NEVER {
             hot.timers.rto_at = self.env.now.after_nanos(rto::timeout_ns(
                 cold,
                 self.rules.waits(),

@@ -51,7 +51,7 @@ impl View<'_> {
     }
 
     /// Like [`View::budget`], for a connection that does not count as Linux.
-    #[inline]
+    #[inline(always)]
     fn budget_in_bytes(&self) -> u32 {
         let hot = self.hot;
         let config = self.rules.config();
@@ -95,7 +95,7 @@ impl View<'_> {
     }
 
     /// Bytes unsent at which a writer is stopped.
-    #[inline]
+    #[inline(always)]
     fn not_sent_low(&self) -> u32 {
         let profile = self.tcb.profile;
         let own = match profile {

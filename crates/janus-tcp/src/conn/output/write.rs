@@ -34,7 +34,7 @@ impl Conn<'_> {
     /// The connection has other socket options: a delayed acknowledgement leaves now if they say so, and so do, when TCP_NODELAY
     /// was set (`pushes`), segments that were held back.
     pub(crate) fn options_changed(&mut self, quick_ack: bool, pushes: bool) {
-        if quick_ack && self.hot.timers.ack_at != Instant::ZERO {
+        if quick_ack && self.hot.timers.ack_at != Instant::NEVER {
             self.hot.set(hot_flag::ACK_NOW);
         }
         if pushes {

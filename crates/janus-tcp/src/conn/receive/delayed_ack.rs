@@ -29,7 +29,7 @@ const ESTIMATE_MAX_MS: u32 = 250;
 #[inline]
 pub(crate) fn acknowledged(hot: &mut Hot) {
     hot.clear(hot_flag::ACK_NOW);
-    hot.timers.ack_at = Instant::ZERO;
+    hot.timers.ack_at = Instant::NEVER;
     if hot.receiver.unacked_bytes > 0 {
         hot.receiver.unacked_bytes = 0;
         hot.receiver.arrivals.counts = hot.receiver.arrivals.quick().saturating_sub(1);
@@ -136,7 +136,7 @@ impl Conn<'_> {
             }
         }
         let at = self.env.now.after_nanos(wait_ns);
-        if hot.timers.ack_at == Instant::ZERO {
+        if hot.timers.ack_at == Instant::NEVER {
             hot.timers.ack_at = at;
         } else if hot.timers.ack_at <= self.env.now.after_nanos(wait_ns / 4) {
             // It would be due at any moment.

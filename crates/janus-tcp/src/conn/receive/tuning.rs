@@ -119,7 +119,7 @@ impl Conn<'_> {
     #[inline]
     pub(crate) fn end_tuning(&mut self) {
         let hot = &mut *self.hot;
-        hot.timers.keep_until = Instant::ZERO;
+        hot.timers.keep_until = Instant::NEVER;
         if let Some(tuning) = hot.receiver.tuning.take() {
             self.blocks.tunings.free(tuning);
         }

@@ -8,6 +8,7 @@ use crate::conn::Conn;
 use crate::store::cold::{EndReason, State, flag};
 use crate::store::hot::Stalled;
 use crate::store::rto;
+use crate::time::Instant;
 
 impl Conn<'_> {
     /// A timeout: whether the connection's user timeout is over, and it is ended for that.
@@ -40,7 +41,9 @@ impl Conn<'_> {
             let latest = self.env.now + most.saturating_sub(Duration::from_millis(waited.into()));
             let hot = &mut *self.hot;
             hot.timers.due_at = hot.timers.due_at.min(latest);
-            hot.timers.rto_at = hot.timers.rto_at.min(latest);
+            if hot.timers.rto_at != Instant::NEVER {
+                hot.timers.rto_at = hot.timers.rto_at.min(latest);
+            }
         }
     }
 

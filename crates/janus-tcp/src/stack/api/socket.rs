@@ -157,6 +157,25 @@ impl Stack {
     /// Keeps MAY-1, SHLD-3.
     pub fn close(&mut self, now: Instant, id: ConnId) {
         self.env.set_now(now);
+        let Some(conn) = id.slot() else { return };
+        let one_more = self.orphans < self.rules.config().max_orphans as usize;
+        if let Some(mut lent) = self.lend(conn)
+            && lent.is(id)
+            && lent.leaves_in_peace()
+            && one_more
+        {
+            lent.owner_leaves();
+            let done = lent.finish();
+            self.orphans += 1;
+            self.carry_out(conn, done);
+            return;
+        }
+        self.close_with_care(now, id);
+    }
+
+    /// Closes a connection that may be done with at once, or with a reset.
+    #[inline(never)]
+    fn close_with_care(&mut self, now: Instant, id: ConnId) {
         let Ok(conn) = self.conn(id) else { return };
         let cold = &self.store.tcbs[conn];
         let unread = cold.hot().is_some() && !self.store.hot[cold.hot()].receiver.inbox.is_empty();

@@ -234,15 +234,15 @@ impl Stack {
         if hot.has(hot_flag::STARVED) != queues.starved {
             return fault("the queue of the starved and its flag disagree");
         }
-        let deadline = hot.deadline();
+        let deadline = hot.timers.soonest();
         let armed = hot.timers.timer.is_some_and(|timer| {
             hot.timers.timer_at <= deadline
                 && self.schedule.wheel.payload_at(timer) == Some(id.index())
         });
-        if deadline != Instant::ZERO && !armed && !queues.output {
+        if deadline != Instant::NEVER && !armed && !queues.output {
             return fault("a deadline has no timer");
         }
-        let driven = queues.output || deadline != Instant::ZERO;
+        let driven = queues.output || deadline != Instant::NEVER;
         // One that needs no memory any more keeps its block until its turn in the queue comes.
         let contented = queues.starved && !hot.wants_memory(cold);
         if cold.has(flag::ORPHAN) && !driven && !contented {

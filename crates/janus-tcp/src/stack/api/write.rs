@@ -8,7 +8,6 @@ use crate::conn::receive::urgent::UrgentMark;
 use crate::rules::error::Error;
 use crate::rules::profile::WriteFlags;
 use crate::stack::{ConnId, Stack};
-use crate::store::cold::{State, flag};
 use crate::store::keys::ConnSlot;
 use crate::store::urgent::Urgent;
 use crate::time::Instant;
@@ -30,12 +29,31 @@ impl Stack {
         flags: WriteFlags,
     ) -> Result<usize, Error> {
         self.env.set_now(now);
-        let conn = self.may_write(id)?;
+        let conn = id.slot().ok_or(Error::Stale)?;
+        let mut lent = match self.lend(conn) {
+            Some(lent) => {
+                if !lent.is(id) {
+                    return Err(Error::Stale);
+                }
+                lent.may_write()?;
+                lent
+            }
+            None => {
+                self.may_write(id)?;
+                if bytes.is_empty() {
+                    return Ok(0);
+                }
+                self.attach_hot(conn);
+                self.lend(conn).ok_or(Error::TooManyConnections)?
+            }
+        };
         if bytes.is_empty() {
             return Ok(0);
         }
-        let written = self.with_hot(conn, |c| c.write(bytes, flags));
-        written.ok_or(Error::TooManyConnections)?
+        let written = lent.write(bytes, flags);
+        let done = lent.finish();
+        self.carry_out(conn, done);
+        written
     }
 
     /// Returns the number of bytes that [`write`](Self::write) would take now, as far as packet buffers last.
@@ -51,14 +69,7 @@ impl Stack {
     #[inline]
     pub(crate) fn may_write(&self, id: ConnId) -> Result<ConnSlot, Error> {
         let (conn, cold) = self.named(id)?;
-        if let Some(error) = cold.failure() {
-            return Err(error);
-        }
-        match cold.state {
-            State::SynSent | State::SynReceived => Err(Error::WouldBlock),
-            State::Established | State::CloseWait if !cold.has(flag::FIN_QUEUED) => Ok(conn),
-            _ => Err(Error::BrokenPipe),
-        }
+        cold.may_write().map(|()| conn)
     }
 
     /// Queued bytes leave as soon as the windows let it, however small its end: no cork, no Nagle's algorithm, no

@@ -10,54 +10,79 @@ use crate::conn::arrives::{
     Position, Verdict, ack_is_plausible, is_repeat, judge, timestamp_to_take,
 };
 use crate::conn::receive::sack_blocks::repeated_part;
+use crate::conn::{Conn, Found};
 use crate::rules::isn;
 use crate::stack::Stack;
 use crate::store::challenge::Kind;
 use crate::store::cold::{EndReason, State, flag};
+use crate::store::flows::KeyRef;
 use crate::store::keys::ConnSlot;
 use crate::store::outgoing::Outgoing;
 use crate::store::records::Record;
 use crate::wire::parse::Parsed;
 
+/// What became of a segment for a connection without a hot block.
+enum Rested {
+    /// It is still to be taken, at this position; there is a hot block now.
+    Attached(Position),
+    Taken,
+    /// The connection has ended.
+    Over,
+}
+
 impl Stack {
-    /// A segment for an existing connection. A consumed frame is taken out of `frame`. One copy of this for all who found the
-    /// connection leaves room for other code in the first cache.
+    /// A segment for a connection; false if `conn` is not that, or has ended. A consumed frame is taken out of `frame`. One copy of
+    /// this for all who found the connection leaves room for other code in the first cache.
     #[inline(never)]
-    pub(crate) fn arrives(&mut self, conn: ConnSlot, p: &Parsed, frame: &mut Option<Frame>) {
-        let checked = match self.store.tcbs[conn].hot() {
-            Some(_) => None,
-            None => match self.arrives_at_rest(conn, p, frame.as_ref()) {
-                None => return,
-                position => position,
-            },
-        };
-        let Some(mut lent) = self.lend(conn) else {
-            return;
+    pub(crate) fn arrives(
+        &mut self,
+        conn: ConnSlot,
+        p: &Parsed,
+        frame: &mut Option<Frame>,
+    ) -> bool {
+        let wanted = |key: KeyRef<'_>| key.is(p.key());
+        let found = Conn::found(&mut self.store, conn, wanted, &self.rules, &mut self.env);
+        let (mut lent, checked) = match found {
+            Found::Busy(lent) => (lent, None),
+            Found::AtRest => {
+                let position = match self.arrives_at_rest(conn, p, frame.as_ref()) {
+                    Rested::Attached(position) => position,
+                    Rested::Taken => return true,
+                    Rested::Over => return false,
+                };
+                match self.lend(conn) {
+                    Some(lent) => (lent, Some(position)),
+                    None => return true,
+                }
+            }
+            Found::Other => return false,
         };
         let verdict = checked.map_or_else(|| lent.judge(p), Verdict::Take);
         lent.heard();
-        if let Verdict::Take(position) = verdict {
-            lent.take(p, position, frame);
-            let done = lent.finish();
-            self.carry_out(conn, done);
-        } else {
-            self.refuse(conn, verdict, p, frame.as_ref());
+        match verdict {
+            Verdict::Take(position) => {
+                lent.take(p, position, frame);
+                let done = lent.finish();
+                self.carry_out(conn, done);
+                true
+            }
+            Verdict::Over => false,
+            verdict => {
+                self.refuse(conn, verdict, p, frame.as_ref());
+                true
+            }
         }
     }
 
     /// A segment for a connection without a hot block is checked before there is one. If it brings more than an acknowledgement, the
-    /// connection has one now, and what is left to do is to take it at this position.
+    /// connection has one now.
     #[inline(never)]
-    fn arrives_at_rest(
-        &mut self,
-        conn: ConnSlot,
-        p: &Parsed,
-        frame: Option<&Frame>,
-    ) -> Option<Position> {
+    fn arrives_at_rest(&mut self, conn: ConnSlot, p: &Parsed, frame: Option<&Frame>) -> Rested {
         let (config, now_ms) = (self.rules.config(), self.env.now_ms);
         let verdict = judge(&self.store.tcbs[conn], None, config, p, now_ms);
         let taken = match verdict {
             Verdict::Take(position) => Some(position),
+            Verdict::Over => return Rested::Over,
             _ => None,
         };
         let brings = p.payload_len() > 0 || p.flags().intersects(Flags::FIN | Flags::URG);
@@ -65,17 +90,14 @@ impl Stack {
         let attached = taken.is_some() && brings && self.attach_hot(conn);
         self.store.tcbs[conn].last_heard_ms = now_ms;
         match taken {
-            Some(position) if !attached => {
+            Some(position) if attached => return Rested::Attached(position),
+            Some(position) => {
                 self.env.counters.dropped_table_full += u64::from(brings);
                 self.take_at_rest(conn, p, position, frame);
-                None
             }
-            Some(_) => taken,
-            None => {
-                self.refuse(conn, verdict, p, frame);
-                None
-            }
+            None => self.refuse(conn, verdict, p, frame),
         }
+        Rested::Taken
     }
 
     /// An acknowledgement for a connection that waits for none. Its window counts.
@@ -130,7 +152,7 @@ impl Stack {
             }
             Verdict::Reset => self.reset_arrives(conn, p),
             Verdict::Challenge => self.challenge(conn),
-            Verdict::Drop | Verdict::Take(_) => {}
+            Verdict::Drop | Verdict::Over | Verdict::Take(_) => {}
         }
     }
 

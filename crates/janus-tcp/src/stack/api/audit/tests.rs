@@ -25,7 +25,7 @@ fn audited(break_it: impl FnOnce(&mut Stack, ConnSlot, HotId)) -> String {
 
 fn unarm(stack: &mut Stack, id: HotId) {
     let hot = &mut stack.store.hot[id];
-    (hot.timers.due_at, hot.timers.rto_at) = (Instant::ZERO, Instant::ZERO);
+    (hot.timers.due_at, hot.timers.rto_at) = (Instant::NEVER, Instant::NEVER);
     let timer = hot.timers.timer.take().expect("armed");
     assert!(stack.schedule.wheel.cancel_at(timer, id.index()));
 }
