@@ -195,6 +195,12 @@ impl Congestion {
         now_ms.wrapping_sub(core::mem::replace(&mut self.acked_ms, now_ms))
     }
 
+    /// Enough of the window is used to find out whether there is room for more (RFC 7661; Linux asks for half of it too).
+    #[inline(always)]
+    fn is_used(&self) -> bool {
+        self.cwnd_limited || self.cwnd < self.used_peak.saturating_mul(2)
+    }
+
     /// A segment with data has been sent; `pipe` bytes are in flight now, from `una` up to `nxt`. Notes whether the window holds the
     /// sender back, that is, whether less than a segment of it is left; if it does not, how much of it was used at most. Both hold for
     /// the data sent meanwhile.
@@ -320,8 +326,7 @@ impl Congestion {
 /// Keeps 9438-9.
 #[inline]
 fn slow_start(window: &mut Congestion, mss: u32, acked: u32, after_timeout: bool) {
-    // A window half used has still to be found out (RFC 7661; Linux does the same).
-    if !window.cwnd_limited && window.cwnd >= window.used_peak.saturating_mul(2) {
+    if !window.is_used() {
         return;
     }
     let limit = match window.slow_start_limit {
@@ -338,8 +343,12 @@ fn slow_start(window: &mut Congestion, mss: u32, acked: u32, after_timeout: bool
 
 /// A round trip was measured; `round_is_over`: since the one that ended the round before, all that was then in flight has
 /// been acknowledged.
-#[inline]
+#[inline(always)]
 pub(crate) fn on_rtt(window: &mut Congestion, rtt_us: u32, round_is_over: bool) {
+    // A window that is not used does not grow, and round trips say nothing of it.
+    if !window.is_used() {
+        return;
+    }
     if let Growth::First(hystart) = &mut window.growth
         && window.ssthresh == u32::MAX
         && hystart.on_rtt(rtt_us, round_is_over)

@@ -124,6 +124,15 @@ impl Effects {
         Token(self.reader)
     }
 
+    /// Why the connection has ended, if that is all that is rare.
+    #[inline(always)]
+    pub(crate) fn only_end(self) -> Option<EndReason> {
+        match self.over {
+            Over::Ended(why) if self.bits & effect::RARE == effect::OVER => Some(why),
+            _ => None,
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn has(self, bits: u16) -> bool {
         self.bits & bits != 0

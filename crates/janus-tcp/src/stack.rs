@@ -325,7 +325,10 @@ impl Stack {
             self.schedule.ready.push_back(effects.reader());
         }
         if effects.has(effect::RARE) {
-            self.carry_out_rare(conn, id, effects);
+            match effects.only_end() {
+                Some(why) => self.end(conn, why),
+                None => self.carry_out_rare(conn, id, effects),
+            }
             return;
         }
         if effects.has(effect::ARM) {

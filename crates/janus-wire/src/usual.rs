@@ -105,7 +105,7 @@ impl<'a, const IP: usize> Segment<'a, IP> {
             {
                 Some((be32(option, 4), be32(option, 8)))
             }
-            _ => tcp::options::parse(&self.rest[..self.options_len]).timestamps,
+            _ => tcp::options::other_timestamps(&self.rest[..self.options_len]),
         }
     }
 

@@ -63,7 +63,7 @@ impl Fifo {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn unlink<S>(&mut self, store: &mut S, id: u32)
     where
         S: IndexMut<u32, Output: Linked>,

@@ -224,6 +224,19 @@ impl Listeners {
     /// `hash` says which.
     #[inline(always)]
     pub(crate) fn find(&self, local: IpAddr, port: u16, hash: u64) -> Option<ListenerId> {
+        let first = usize::from(self.by_port[usize::from(port)]).checked_sub(1)?;
+        if let Some(only) = &self.slots[first]
+            && only.next == 0
+            && !only.shared
+        {
+            return only.serves(local).then_some(ListenerId(first as u32));
+        }
+        self.find_among(local, port, hash)
+    }
+
+    /// Like [`Listeners::find`], where several may do.
+    #[inline(never)]
+    fn find_among(&self, local: IpAddr, port: u16, hash: u64) -> Option<ListenerId> {
         let mut any = None;
         for (id, listener) in self.on_port(port) {
             if listener.local.ip() == local {

@@ -346,13 +346,26 @@ pub fn parse(bytes: &[u8]) -> Options {
     }
 }
 
+/// Value and echo of the timestamps among options that are not those alone.
+#[inline]
+pub(crate) fn other_timestamps(bytes: &[u8]) -> Option<(u32, u32)> {
+    match <&[u8; 20]>::try_from(bytes) {
+        Ok(syn) if is_usual_syn(syn) => Some((crate::be32(syn, 8), crate::be32(syn, 12))),
+        _ => parse(bytes).timestamps,
+    }
+}
+
+#[inline(always)]
+fn is_usual_syn(b: &[u8; 20]) -> bool {
+    b[..2] == [MSS, 4]
+        && b[4..8] == [SACK_PERMITTED, 2, TIMESTAMPS, 10]
+        && b[16..19] == [NOP, WINDOW_SCALE, 3]
+}
+
 /// The options of a SYN as Linux and what is modelled on it orders them: segment size, SACK permitted, timestamps, scale.
 #[inline]
 fn parse_usual_syn(b: &[u8; 20]) -> Option<Options> {
-    let is_usual = b[..2] == [MSS, 4]
-        && b[4..8] == [SACK_PERMITTED, 2, TIMESTAMPS, 10]
-        && b[16..19] == [NOP, WINDOW_SCALE, 3];
-    is_usual.then(|| Options {
+    is_usual_syn(b).then(|| Options {
         mss: Some(crate::be16(b, 2)),
         sack_permitted: true,
         window_scale: Some(b[19]),

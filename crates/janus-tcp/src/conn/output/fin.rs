@@ -18,6 +18,7 @@ impl Conn<'_> {
     }
 
     /// Moves the state past the sending of our FIN and queues it. False when it was sent before.
+    #[inline]
     pub(crate) fn send_fin(&mut self) -> bool {
         let next = match self.tcb.state {
             State::Established => State::FinWait1,

@@ -130,6 +130,7 @@ impl Tcb {
     }
 
     /// The connection is open, or has a new timeout to tell of: the next segment says so (section 3).
+    #[inline]
     pub(crate) fn owe_timeout(&mut self, rules: &Rules) {
         if rules.uses_uto(self.profile) {
             self.set_owes_timeout(true);
@@ -145,6 +146,7 @@ impl Tcb {
     }
 
     /// The peer has said something, on opening or since.
+    #[inline]
     pub(crate) fn hear_timeout(&mut self, rules: &Rules, said: Option<UserTimeout>) {
         if let (Some(said), true) = (said, rules.uses_uto(self.profile)) {
             self.set_peer_timeout(step_for(said, rules.config()));

@@ -133,16 +133,8 @@ impl Stack {
         self.sweep_soon(conn);
     }
 
-    /// A connection has the options of its listener.
-    pub(crate) fn inherit_options(&mut self, conn: ConnSlot, profile: u8, nodelay: bool) {
-        let cold = &mut self.store.tcbs[conn];
-        if nodelay {
-            cold.set(flag::NODELAY);
-        }
-        // As for nearly all.
-        if profile == DEFAULT {
-            return;
-        }
+    /// A connection has this set of its listener's.
+    pub(crate) fn inherit_options(&mut self, conn: ConnSlot, profile: u8) {
         self.rules.profiles_mut().hold(profile);
         self.join(conn, profile);
     }

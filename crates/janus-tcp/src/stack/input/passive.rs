@@ -10,6 +10,7 @@ use janus_wire::{FlowKey, SeqNum};
 use crate::congestion;
 use crate::conn::loss::ecn;
 use crate::rules::isn;
+use crate::rules::profile::DEFAULT;
 use crate::stack::Stack;
 use crate::store::challenge::Kind;
 use crate::store::cold::{State, Tcb, flag};
@@ -322,8 +323,9 @@ impl Stack {
                 record.tries.saturating_sub(1),
             )),
             state: State::Established,
-            flags: record.flags,
+            flags: record.flags | if nodelay { flag::NODELAY } else { 0 },
             scales,
+            profile,
             ..Tcb::at_rest(record.stamps)
         };
         cold.set_snd_wnd(cold.snd_wnd());
@@ -341,18 +343,15 @@ impl Stack {
             }
             _ => rto::handshake_lost(cold),
         }
-        self.inherit_options(conn, profile, nodelay);
-        let tcb = &mut self.store.tcbs[conn];
-        if self
-            .env
-            .paths
-            .facts
-            .recall(p.key(), tcb, &self.rules, self.env.now)
-        {
+        let facts = &mut self.env.paths.facts;
+        if facts.recall(p.key(), cold, &self.rules, self.env.now) {
             self.env.counters.paths_recalled += 1;
         }
-        tcb.hear_timeout(&self.rules, record.user_timeout);
-        tcb.owe_timeout(&self.rules);
+        cold.hear_timeout(&self.rules, record.user_timeout);
+        cold.owe_timeout(&self.rules);
+        if profile != DEFAULT {
+            self.inherit_options(conn, profile);
+        }
         Some(conn)
     }
 

@@ -40,7 +40,7 @@ impl Group {
         Ways(equal_bytes(words, tag) & ALL_WAYS)
     }
 
-    #[inline]
+    #[inline(always)]
     fn way_of(&self, tag: u8, index: u32) -> Option<usize> {
         self.matches(tag).find(|&way| self.indices[way] == index)
     }
