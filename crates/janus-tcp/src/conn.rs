@@ -3,7 +3,7 @@
 //! `stack.rs` carries out.
 
 pub(crate) mod arrives;
-mod ended;
+pub(crate) mod ended;
 pub(crate) mod loss;
 pub(crate) mod output;
 pub(crate) mod piece;
@@ -407,17 +407,23 @@ impl Conn<'_> {
 
     /// The connection is over and has no owner: nothing of the hot block is kept, and the record does not name it any more. Returns
     /// the block, which may go; `None` while a queue names it, and it goes when its turn has come.
-    #[inline(always)]
     pub(crate) fn part(&mut self) -> Option<HotId> {
-        self.drop_queues(true);
         if self.hot.has(hot_flag::QUEUED | hot_flag::STARVED) {
+            self.drop_queues(true);
             return None;
         }
+        Some(self.part_from_block())
+    }
+
+    /// Like [`Conn::part`], of a connection that no queue names.
+    #[inline(always)]
+    pub(crate) fn part_from_block(&mut self) -> HotId {
+        self.drop_queues(true);
         self.forget_urgent();
         self.hot.conn = None;
         self.tcb.detach(self.hot.timers.stamps);
         debug_assert!(self.hot.holds_nothing());
-        Some(self.id)
+        self.id
     }
 
     /// Drops all that is queued, in flight or out of order. What was received stays readable unless `unread_too`.

@@ -1,8 +1,14 @@
-//! What the application learns of a connection that is over, or has nothing for it to read.
+//! What is left of a connection that is over, or that can say nothing more: what the application learns of it, what the next
+//! connection to the same peer may learn, and nothing.
 
 use crate::conn::Conn;
 use crate::rules::error::Error;
-use crate::store::cold::{EndReason, State, Tcb, flag};
+use crate::rules::profile::DEFAULT;
+use crate::rules::waits::Waits;
+use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
+use crate::store::hot::{Hot, hot_flag};
+use crate::store::keys::HotId;
+use crate::store::rto;
 
 impl Tcb {
     /// Why the connection ended, if it did so badly.
@@ -51,6 +57,58 @@ impl Conn<'_> {
     #[inline(always)]
     pub(crate) fn nothing_to_read(&self) -> Result<(), Error> {
         self.tcb.nothing_to_read()
+    }
+}
+
+/// Whether the round trips of a path vary so much that the next connection should know. Below this the timeout is the round trip and
+/// the configured least, whatever the variation (`rto`).
+#[inline(always)]
+pub(crate) fn varies(variation_us: u32, waits: &Waits) -> bool {
+    4_000 * u64::from(variation_us) > waits.rto_min_ns()
+}
+
+impl Tcb {
+    /// The slow-start threshold in segments, if one is known.
+    #[inline(always)]
+    pub(crate) fn threshold(&self, hot: Option<&Hot>) -> Option<u32> {
+        let Some(hot) = hot else {
+            return self.idle_threshold();
+        };
+        let ssthresh = hot.congestion.ssthresh();
+        (ssthresh != u32::MAX).then(|| ssthresh / u32::from(self.payload_mss()))
+    }
+
+    /// The slot is free: handles that name it are stale.
+    #[inline(always)]
+    pub(crate) fn vacate(&mut self) {
+        self.state = State::Closed;
+        self.generation = self.generation.wrapping_add(1);
+        self.flags = 0;
+        self.reader = NONE;
+    }
+}
+
+impl Conn<'_> {
+    /// Whether nobody learns that the connection ends in good order: it has no owner and no options of its own, no queue names its
+    /// block, and nothing of its path is to be kept or forgotten.
+    #[inline(always)]
+    pub(crate) fn ends_unseen(&self) -> bool {
+        let (tcb, hot) = (&*self.tcb, &*self.hot);
+        tcb.has(flag::ORPHAN)
+            && tcb.state != State::Closed
+            && tcb.profile == DEFAULT
+            && !hot.has(hot_flag::QUEUED | hot_flag::STARVED)
+            && self.env.paths.facts.is_empty()
+            && tcb.threshold(Some(hot)).is_none()
+            && !varies(rto::variation(tcb), self.rules.waits())
+    }
+
+    /// Nothing is left of the connection but its block, which it returns.
+    #[inline(always)]
+    pub(crate) fn vanish(&mut self) -> HotId {
+        let block = self.part_from_block();
+        self.tcb.vacate();
+        block
     }
 }
 

@@ -55,6 +55,12 @@ impl Conn<'_> {
         }
     }
 
+    /// [`Conn::turn`] for those who are in no hurry.
+    #[inline(never)]
+    pub(crate) fn turn_apart(&mut self, wire: &mut Wire<'_>) {
+        self.turn(wire);
+    }
+
     /// All that one connection has to send now: nearly always new data, which acknowledges too, or an acknowledgement.
     #[inline(always)]
     fn flush(&mut self, wire: &mut Wire<'_>) -> Flushed {
@@ -107,7 +113,7 @@ impl Conn<'_> {
             let sack = self.sack_blocks();
             self.emit_ack(sack, wire);
         }
-        if self.send_new(wire) == Flushed::Part {
+        if self.send_new_apart(wire) == Flushed::Part {
             return Flushed::Part;
         }
         if new_first && self.new_stayed() && self.resend_lost(wire) == Flushed::Part {
@@ -202,6 +208,7 @@ impl Conn<'_> {
 
     /// New segments, as the peer's window, the congestion window and Nagle's algorithm let them.
     /// Keeps 6675-5.
+    #[inline(always)]
     fn send_new(&mut self, wire: &mut Wire<'_>) -> Flushed {
         let mut burst = Burst::default();
         let done = loop {
@@ -233,6 +240,12 @@ impl Conn<'_> {
         };
         burst.end(self, wire);
         done
+    }
+
+    /// [`Conn::send_new`] for those who are in no hurry.
+    #[inline(never)]
+    fn send_new_apart(&mut self, wire: &mut Wire<'_>) -> Flushed {
+        self.send_new(wire)
     }
 
     /// The first unsent segment is sent. Returns whether it is a full one, of `mss` bytes.

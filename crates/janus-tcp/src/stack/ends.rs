@@ -7,11 +7,12 @@ use std::net::IpAddr;
 use janus_wire::FlowKey;
 
 use crate::congestion::INITIAL_SEGMENTS;
-use crate::conn::Linger;
+use crate::conn::ended::varies;
+use crate::conn::{Conn, Found, Linger};
 use crate::rules::profile::LINGER_MAX;
 use crate::stack::Stack;
-use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
-use crate::store::flows::{Family, KeyRef};
+use crate::store::cold::{EndReason, State, Tcb, flag};
+use crate::store::flows::Family;
 use crate::store::keys::ConnSlot;
 use crate::store::records::Record;
 use crate::store::rto;
@@ -21,6 +22,27 @@ use crate::store::time_wait::TimeWait;
 impl Stack {
     /// The connection is over: no segment reaches it from now on. The application is told why.
     pub(crate) fn end(&mut self, conn: ConnSlot, why: EndReason) {
+        let found = Conn::found(&mut self.store, conn, |_| true, &self.rules, &mut self.env);
+        // Nearly all end when the owner has gone and all is said.
+        if let Found::Busy(mut lent) = found
+            && why == EndReason::Orderly
+            && lent.ends_unseen()
+        {
+            let hash = lent.flow().0.hash(&self.index.hash);
+            let record = Record::Connection(conn).encode();
+            self.index.table.remove(hash, record);
+            let block = lent.vanish();
+            self.store.hot.free(block);
+            self.orphans -= 1;
+            self.store.tcbs.free(conn);
+            return;
+        }
+        self.end_with_care(conn, why);
+    }
+
+    /// Like [`Stack::end`], for a connection of which somebody may have to learn, or something be kept.
+    #[inline(never)]
+    fn end_with_care(&mut self, conn: ConnSlot, why: EndReason) {
         let why = match why {
             EndReason::TimedOut => self.complaint(conn).unwrap_or(why),
             _ => why,
@@ -31,10 +53,7 @@ impl Stack {
         if let Some((key, tcb)) = self.store.tcbs.with_key(conn)
             && tcb.state != State::Closed
         {
-            let hash = match key {
-                KeyRef::V4(key) => self.index.hash.v4(key),
-                KeyRef::V6(key) => self.index.hash.v6(key),
-            };
+            let hash = key.hash(&self.index.hash);
             let record = Record::Connection(conn).encode();
             self.index.table.remove(hash, record);
         }
@@ -82,9 +101,7 @@ impl Stack {
         self.orphans -= usize::from(self.store.tcbs[conn].has(flag::ORPHAN));
         let cold = &mut self.store.tcbs[conn];
         debug_assert!(cold.state == State::Closed && cold.hot().is_none());
-        cold.generation = cold.generation.wrapping_add(1);
-        cold.flags = 0;
-        cold.reader = NONE;
+        cold.vacate();
         self.store.tcbs.free(conn);
     }
 
@@ -202,18 +219,9 @@ impl Stack {
             return;
         }
         let cold = &self.store.tcbs[conn];
-        let threshold = match cold.hot() {
-            None => cold.idle_threshold(),
-            Some(id) => {
-                let ssthresh = self.store.hot[id].congestion.ssthresh();
-                let mss = u32::from(cold.payload_mss());
-                (ssthresh != u32::MAX).then(|| ssthresh / mss)
-            }
-        };
-        let variation_us = rto::variation(cold);
-        // Below this the timeout is the round trip and the configured least, whatever the variation (`rto`).
-        let varies = 4_000 * u64::from(variation_us) > self.rules.waits().rto_min_ns();
-        if varies || threshold.is_some() {
+        let hot = cold.hot().map(|id| &self.store.hot[id]);
+        let (variation_us, threshold) = (rto::variation(cold), cold.threshold(hot));
+        if threshold.is_some() || varies(variation_us, self.rules.waits()) {
             self.keep_path(conn, variation_us, threshold);
         } else if !self.env.paths.facts.is_empty() {
             let to = self.store.tcbs.key(conn).peer();

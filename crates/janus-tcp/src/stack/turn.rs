@@ -149,7 +149,7 @@ impl Stack {
         let profile = self.store.tcbs[conn].profile;
         let (envelope, resolved) = self.ip().envelope_by_search(&key, profile);
         self.with(conn, |c| {
-            c.turn(&mut Wire::new(&envelope, c.flow_label(), out, end));
+            c.turn_apart(&mut Wire::new(&envelope, c.flow_label(), out, end));
         });
         if let Err(Unresolved(hop)) = resolved {
             for frame in out.drain(before..) {

@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 use core::ops::{Index, IndexMut, Range};
 
 use janus_mem::{Growth, MemError, Slab, prefetch};
-use janus_wire::{FlowKey, FlowKeyV4, FlowKeyV6};
+use janus_wire::{FlowKey, FlowKeyV4, FlowKeyV6, TableHash};
 
 use crate::store::keys::Key;
 use crate::store::records::MAX_RECORDS;
@@ -282,6 +282,15 @@ pub(crate) enum KeyRef<'a> {
 }
 
 impl<'a> KeyRef<'a> {
+    /// The hash by which the table files the flow.
+    #[inline(always)]
+    pub(crate) fn hash(self, hash: &TableHash) -> u64 {
+        match self {
+            KeyRef::V4(key) => hash.v4(key),
+            KeyRef::V6(key) => hash.v6(key),
+        }
+    }
+
     /// Whether it is this flow.
     #[inline(always)]
     pub(crate) fn is(self, key: &FlowKey) -> bool {
