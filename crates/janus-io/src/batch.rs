@@ -84,6 +84,40 @@ impl<T, const N: usize> Burst<T, N> {
         }
     }
 
+    /// Moves all items to the end of `to`, as a piece.
+    #[inline]
+    pub fn append_to(&mut self, to: &mut Vec<T>) {
+        let (count, before) = (self.len, to.len());
+        to.reserve(count);
+        self.len = 0;
+        // SAFETY: the first `count` slots were initialised and, since the burst counts as empty, belong to nobody; `to` has room for
+        // them behind its own items, and is another allocation.
+        unsafe {
+            let from = self.items.as_ptr().cast::<T>();
+            core::ptr::copy_nonoverlapping(from, to.as_mut_ptr().add(before), count);
+            to.set_len(before + count);
+        }
+    }
+
+    /// Takes the first `count` items of `from`, or as many as there are and fit, as a piece. How many.
+    #[inline]
+    pub fn take_front(&mut self, from: &mut Vec<T>, count: usize) -> usize {
+        let count = count.min(from.len()).min(self.room());
+        let left = from.len() - count;
+        // SAFETY: `count` slots behind the items are within the array (`room`), and as many items are in `from`; what is behind those
+        // moves to its front, and it is shorter by what was taken, so that each item has one owner.
+        unsafe {
+            core::ptr::copy_nonoverlapping(from.as_ptr(), self.spare(), count);
+            from.set_len(left);
+            if left > 0 {
+                let base = from.as_mut_ptr();
+                core::ptr::copy(base.add(count), base, left);
+            }
+            self.count_more(count);
+        }
+        count
+    }
+
     /// Where the next items belong, [`room`](Self::room) of them.
     #[inline]
     pub(crate) fn spare(&mut self) -> *mut T {

@@ -56,3 +56,24 @@ fn a_limit_bounds_what_comes_in_and_keeps_what_is_there() {
     burst.extend(3..100);
     assert_eq!(&burst[..], [1, 2, 3, 4, 5, 6, 7, 8]);
 }
+
+#[test]
+fn pieces_move_in_order_and_have_one_owner() {
+    let items: Vec<Rc<u32>> = (0..6).map(Rc::new).collect();
+    let mut waiting = items.clone();
+    let mut burst: Burst<Rc<u32>, 4> = Burst::new();
+    assert_eq!(burst.take_front(&mut waiting, 3), 3);
+    assert_eq!(burst.take_front(&mut waiting, 3), 1, "no more fits");
+    assert_eq!((&burst[..], &waiting[..]), (&items[..4], &items[4..]));
+    assert_eq!(burst.take_front(&mut waiting, 0), 0);
+    let mut out = vec![Rc::new(9)];
+    burst.append_to(&mut out);
+    assert!(burst.is_empty());
+    assert_eq!(&out[1..], &items[..4]);
+    assert_eq!(burst.take_front(&mut waiting, 9), 2);
+    burst.append_to(&mut out);
+    assert_eq!((&out[1..], waiting.len()), (&items[..], 0));
+    assert!(items.iter().all(|item| Rc::strong_count(item) == 2));
+    drop(out);
+    assert!(items.iter().all(|item| Rc::strong_count(item) == 1));
+}

@@ -157,17 +157,17 @@ impl Dispatcher {
     /// Keeps what is let in of a burst. The stack reads each frame anyway, and counts what is wrong with it.
     fn keep(&mut self, is_open: bool, burst: &mut Batch, pool: &mut Pool, mine: &mut Vec<Frame>) {
         let (before, tag) = (mine.len(), self.steerer.published_tag().bits());
-        let mut keep = |mut frame: Frame| {
-            (frame.key, frame.tag) = (0, tag);
-            mine.push(frame);
-        };
         match &mut self.stage {
             Some(stage) if !is_open => {
-                keep_watched(&self.steerer, stage, &self.counters, burst, pool, keep);
+                keep_watched(&self.steerer, stage, &self.counters, burst, pool, mine);
             }
-            _ => burst.pull().for_each(&mut keep),
+            _ => burst.append_to(mine),
         }
-        self.counters.delivered.add((mine.len() - before) as u64);
+        let kept = &mut mine[before..];
+        self.counters.delivered.add(kept.len() as u64);
+        for frame in kept {
+            (frame.key, frame.tag) = (0, tag);
+        }
     }
 
     /// Drops the SYNs out of a burst that the core has no time for.
@@ -266,12 +266,12 @@ fn keep_watched(
     counters: &IoCounters,
     burst: &mut Batch,
     pool: &mut Pool,
-    mut keep: impl FnMut(Frame),
+    mine: &mut Vec<Frame>,
 ) {
     let mut gate = stage.burst();
     for frame in burst.pull() {
         match steerer.refusal(&mut gate, frame.data()) {
-            None => keep(frame),
+            None => mine.push(frame),
             Some(cause) => refuse(counters, frame, cause, pool),
         }
     }

@@ -229,7 +229,7 @@ impl Own {
         loop {
             let fits = self.backlog.room().min(frames.len());
             self.dispatcher.steerer.learn(&frames[..fits], self.shard);
-            self.backlog.extend(frames.drain(..fits));
+            self.backlog.take_front(frames, fits);
             let before = self.backlog.len();
             self.queue.tx_burst(pool, &mut self.backlog, &mut self.done);
             let taken = before - self.backlog.len();
@@ -238,7 +238,7 @@ impl Own {
                 .counters
                 .completed
                 .add(self.done.len() as u64);
-            done.extend(self.done.pull());
+            self.done.append_to(done);
             if frames.is_empty() || taken == 0 {
                 return;
             }

@@ -117,12 +117,21 @@ impl Stack {
 
     /// Takes the next received bytes in the buffer they came in; `None` is the peer's FIN.
     pub fn recv(&mut self, now: Instant, id: ConnId) -> Result<Option<Piece>, Error> {
-        let Some(conn) = self.unread(id)? else {
-            return Ok(None);
-        };
         self.env.set_now(now);
-        let piece = self.with(conn, |c| c.recv());
-        piece.unwrap_or(Err(Error::WouldBlock)).map(Some)
+        let conn = id.slot().ok_or(Error::Stale)?;
+        let Some(mut lent) = self.lend(conn) else {
+            return self.unread(id).map(|_| None);
+        };
+        if !lent.is(id) {
+            return Err(Error::Stale);
+        }
+        if !lent.has_unread() {
+            return lent.nothing_to_read().map(|()| None);
+        }
+        let piece = lent.recv();
+        let done = lent.finish();
+        self.carry_out(conn, done);
+        piece.map(Some)
     }
 
     /// Returns the connection if it has unread bytes; `None` at the end of the stream.
