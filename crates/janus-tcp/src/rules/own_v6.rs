@@ -9,6 +9,10 @@ use crate::rules::interface::{Interface, may_be_peer_v6};
 pub(crate) struct OwnV6 {
     any_local: bool,
     networks: Vec<Network>,
+    /// The first of our addresses, for which nearly all packets are; a group's number if there is none.
+    first: u128,
+    /// The [`mark`]s of all.
+    marks: u64,
 }
 
 /// One of our addresses, and the network it is in.
@@ -20,6 +24,13 @@ struct Network {
 #[inline(always)]
 fn number(addr: Ipv6Addr) -> u128 {
     u128::from_ne_bytes(addr.octets())
+}
+
+/// One of 64 bits for an address, by its last half, in which nearly all differ: most strangers have none of ours.
+#[inline(always)]
+fn mark(number: u128) -> u64 {
+    let half = (number >> 64) as u64;
+    1 << (half.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58)
 }
 
 /// Nearly all addresses: neither groups nor any of those that begin with zeros.
@@ -40,9 +51,12 @@ impl OwnV6 {
                 mask: number(Ipv6Addr::from_bits(!hosts)),
             })
         });
+        let networks: Vec<Network> = networks.collect();
         OwnV6 {
             any_local: interface.any_local,
-            networks: networks.collect(),
+            first: networks.first().map_or(u128::MAX, |own| own.addr),
+            marks: networks.iter().fold(0, |all, own| all | mark(own.addr)),
+            networks,
         }
     }
 
@@ -57,12 +71,12 @@ impl OwnV6 {
             return true;
         }
         let (from, to) = (number(src), number(dst));
-        let (mut is_ours, mut is_from_us) = (false, !are_usual && src.is_loopback());
-        for own in &self.networks {
-            is_ours |= own.addr == to;
-            is_from_us |= own.addr == from;
+        let is_one = |addr| self.networks.iter().any(|own| own.addr == addr);
+        if self.first != to && !is_one(to) {
+            return false;
         }
-        is_ours && !is_from_us
+        let may_be_one = self.marks & mark(from) != 0;
+        !(may_be_one && is_one(from) || !are_usual && src.is_loopback())
     }
 
     /// Whether `peer` is on our link, or in one of our networks.
