@@ -90,7 +90,7 @@ impl<T, const N: usize> Burst<T, N> {
         let (count, before) = (self.len, to.len());
         to.reserve(count);
         self.len = 0;
-        // SAFETY: the first `count` slots were initialised and, since the burst counts as empty, belong to nobody; `to` has room for
+        // SAFETY: the first `count` slots were initialised and, since the burst counts as empty, have no owner; `to` has room for
         // them behind its own items, and is another allocation.
         unsafe {
             let from = self.items.as_ptr().cast::<T>();

@@ -13,7 +13,6 @@ pub(crate) mod timer;
 use janus_wire::StampBase;
 
 use crate::rules::Rules;
-use crate::stack::ConnId;
 use crate::store::arrivals::Arrivals;
 use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
 use crate::store::env::Env;
@@ -40,7 +39,7 @@ pub(crate) struct Conn<'a> {
     effects: Effects,
 }
 
-/// What there is where a connection was looked for.
+/// Result of a search for a connection.
 pub(crate) enum Found<'a> {
     /// It has a hot block.
     Busy(Conn<'a>),
@@ -236,10 +235,10 @@ impl Conn<'_> {
         self.hot.timers.stamps.flow_label()
     }
 
-    /// Whether it is the connection that an application names, and still has.
+    /// Whether the application has the connection, under a name of this generation.
     #[inline(always)]
-    pub(crate) fn is(&self, named: ConnId) -> bool {
-        self.tcb.is_owned(named.generation)
+    pub(crate) fn is_owned(&self, generation: u32) -> bool {
+        self.tcb.is_owned(generation)
     }
 
     /// Ends the loan: asks what is to be done for the connection as it stands now. Returns the hot block's number too.

@@ -77,7 +77,7 @@ impl Envelope {
         }
     }
 
-    /// The same with this time to live and type of service.
+    /// This envelope, with another time to live and type of service.
     pub(crate) fn with_ip(self, (ttl, tos): (u8, u8)) -> Envelope {
         Envelope { ttl, tos, ..self }
     }

@@ -56,7 +56,7 @@ pub(crate) enum Verdict {
 impl Conn<'_> {
     /// The checks that only look.
     #[inline(always)]
-    pub(crate) fn judge(&self, p: &Parsed) -> Verdict {
+    pub(crate) fn verdict(&self, p: &Parsed) -> Verdict {
         let (config, now_ms) = (self.rules.config(), self.env.now_ms);
         judge(self.tcb, Some(self.hot), config, p, now_ms)
     }

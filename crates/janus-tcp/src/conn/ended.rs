@@ -1,5 +1,5 @@
-//! What is left of a connection that is over, or that can say nothing more: what the application learns of it, what the next
-//! connection to the same peer may learn, and nothing.
+//! The remains of a connection that is over, or that can say nothing more: its failure, for the application; its path's threshold, for
+//! the next connection to the same peer; or nothing.
 
 use crate::conn::Conn;
 use crate::rules::error::Error;
@@ -21,7 +21,7 @@ impl Tcb {
         }
     }
 
-    /// What a reader is told for whom there are no bytes: that the stream has ended, or why there is none.
+    /// Tells a reader for whom there are no bytes that the stream has ended, or why there are none.
     #[inline(always)]
     pub(crate) fn nothing_to_read(&self) -> Result<(), Error> {
         if let Some(error) = self.failure() {
@@ -89,7 +89,7 @@ impl Tcb {
 }
 
 impl Conn<'_> {
-    /// Whether nobody learns that the connection ends in good order: it has no owner and no options of its own, no queue names its
+    /// Whether the connection ends in good order and unnoticed: it has no owner and no options of its own, no queue names its
     /// block, and nothing of its path is to be kept or forgotten.
     #[inline(always)]
     pub(crate) fn ends_unseen(&self) -> bool {

@@ -60,7 +60,7 @@ impl Stack {
         self.after_end(conn, why);
     }
 
-    /// What a router has complained of. When the peer stopped answering after that, it is the better reason (RFC 1122 section
+    /// A router's complaint. When the peer stopped answering after that, it is the better reason (RFC 1122 section
     /// 4.2.3.9).
     #[cold]
     fn complaint(&self, conn: ConnSlot) -> Option<EndReason> {

@@ -142,7 +142,7 @@ impl Stack {
         self.carry_out(conn, done);
     }
 
-    /// The same where the next hop has to be looked for.
+    /// Like [`Stack::flush`], where the next hop has to be looked for.
     #[inline(never)]
     fn flush_by_search(&mut self, conn: ConnSlot, out: &mut Vec<Frame>, end: usize) {
         let (before, key) = (out.len(), self.key_of(conn));

@@ -27,7 +27,7 @@ pub(crate) struct HalfOpen {
     pub(crate) ts_recent: u32,
     pub(crate) sent_at: Instant,
     pub(crate) links: Links,
-    /// What the connection's timestamps are counted from.
+    /// Base of the connection's timestamps.
     pub(crate) stamps: StampBase,
     /// Number of the listener.
     pub(crate) listener: u16,

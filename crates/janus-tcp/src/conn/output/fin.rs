@@ -39,7 +39,7 @@ impl Conn<'_> {
         true
     }
 
-    /// Whether nothing but a FIN comes of its owner's letting go: all is read, nobody asked for a reset, and the connection has an end
+    /// Whether nothing but a FIN comes of its owner's letting go: all is read, no reset was asked for, and the connection has an end
     /// still to come.
     #[inline(always)]
     pub(crate) fn leaves_in_peace(&self) -> bool {

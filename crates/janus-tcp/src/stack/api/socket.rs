@@ -63,7 +63,7 @@ impl Stack {
         let Some(mut lent) = self.lend(conn) else {
             return self.unread(id).map(|_| 0);
         };
-        if !lent.is(id) {
+        if !lent.is_owned(id.generation) {
             return Err(Error::Stale);
         }
         if !lent.has_unread() {
@@ -122,7 +122,7 @@ impl Stack {
         let Some(mut lent) = self.lend(conn) else {
             return self.unread(id).map(|_| None);
         };
-        if !lent.is(id) {
+        if !lent.is_owned(id.generation) {
             return Err(Error::Stale);
         }
         if !lent.has_unread() {
@@ -169,7 +169,7 @@ impl Stack {
         let Some(conn) = id.slot() else { return };
         let one_more = self.orphans < self.rules.config().max_orphans as usize;
         if let Some(mut lent) = self.lend(conn)
-            && lent.is(id)
+            && lent.is_owned(id.generation)
             && lent.leaves_in_peace()
             && one_more
         {

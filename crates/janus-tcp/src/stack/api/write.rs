@@ -32,7 +32,7 @@ impl Stack {
         let conn = id.slot().ok_or(Error::Stale)?;
         let mut lent = match self.lend(conn) {
             Some(lent) => {
-                if !lent.is(id) {
+                if !lent.is_owned(id.generation) {
                     return Err(Error::Stale);
                 }
                 lent.may_write()?;

@@ -21,7 +21,7 @@ use crate::store::outgoing::Outgoing;
 use crate::store::records::Record;
 use crate::wire::parse::Parsed;
 
-/// What became of a segment for a connection without a hot block.
+/// Fate of a segment for a connection without a hot block.
 enum Rested {
     /// It is still to be taken, at this position; there is a hot block now.
     Attached(Position),
@@ -57,7 +57,7 @@ impl Stack {
             }
             Found::Other => return false,
         };
-        let verdict = checked.map_or_else(|| lent.judge(p), Verdict::Take);
+        let verdict = checked.map_or_else(|| lent.verdict(p), Verdict::Take);
         lent.heard();
         match verdict {
             Verdict::Take(position) => {
