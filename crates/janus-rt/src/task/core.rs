@@ -153,16 +153,28 @@ impl Core {
         if word.shard() != self.identity.number() {
             return false;
         }
-        // The shard's number may have been another's before: the word may name no slot here. A task wakes itself most often: its
-        // slot is known, or was its a moment ago, and the generation tells.
+        // A task wakes itself most often: its slot is known, or was its a moment ago, and the generation tells.
         let polling = self.polling.get();
         let known = polling.filter(|slot| slot.granule() == word.granule());
-        if let Some(slot) = known.or_else(|| self.arena.check(word.granule()))
+        let wakes_itself = known.is_some_and(|slot| {
+            let header = self.arena.header(slot);
+            header.generation() == word.generation() && header.wake_running()
+        });
+        if !wakes_itself {
+            self.wake_waiting(word);
+        }
+        true
+    }
+
+    /// Like [`wake_word`](Core::wake_word), for a task that is not being polled.
+    #[inline(never)]
+    fn wake_waiting(&self, word: WakeWord) {
+        // The shard's number may have been another's before: the word may name no slot here.
+        if let Some(slot) = self.arena.check(word.granule())
             && self.arena.header(slot).generation() == word.generation()
         {
             self.wake_slot(slot);
         }
-        true
     }
 
     /// Wakes a task by the id it left with the stack or a timer. A task that has ended is not woken; a later task in its slot is, which is

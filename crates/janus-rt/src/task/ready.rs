@@ -70,7 +70,12 @@ impl ReadyQueue {
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Slot> {
         if self.head == self.first.len() {
-            self.go_on();
+            self.first.clear();
+            self.head = 0;
+            match self.middle.pop_front() {
+                None => std::mem::swap(&mut self.first, &mut self.last),
+                Some(next) => self.go_on_with(next),
+            }
         }
         let slot = *self.first.get(self.head)?;
         self.head += 1;
@@ -88,14 +93,9 @@ impl ReadyQueue {
         slot.copied()
     }
 
-    /// Goes on to the next block after the first was read to its end.
-    fn go_on(&mut self) {
-        self.first.clear();
-        self.head = 0;
-        let Some(next) = self.middle.pop_front() else {
-            std::mem::swap(&mut self.first, &mut self.last);
-            return;
-        };
+    /// Goes on with a block between, after the first was read to its end.
+    #[cold]
+    fn go_on_with(&mut self, next: Block) {
         let read = std::mem::replace(&mut self.first, next);
         if self.spare.len() < SPARE_MAX {
             self.spare.push(read);
