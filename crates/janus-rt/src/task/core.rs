@@ -156,12 +156,11 @@ impl Core {
         // A task wakes itself most often: its slot is known, or was its a moment ago, and the generation tells.
         let polling = self.polling.get();
         let known = polling.filter(|slot| slot.granule() == word.granule());
-        let wakes_itself = known.is_some_and(|slot| {
-            let header = self.arena.header(slot);
-            header.generation() == word.generation() && header.wake_running()
-        });
-        if !wakes_itself {
-            self.wake_waiting(word);
+        let known = known.map(|slot| self.arena.header(slot));
+        match known.filter(|it| it.generation() == word.generation() && it.has(RUNNING)) {
+            // It is queued after its poll.
+            Some(header) => _ = header.wake(),
+            None => self.wake_waiting(word),
         }
         true
     }

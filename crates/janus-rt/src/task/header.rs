@@ -159,17 +159,6 @@ impl Header {
         meta & RUNNING == 0
     }
 
-    /// Notes a wake of a future that is being polled; false if it is not.
-    #[inline]
-    pub(super) fn wake_running(&self) -> bool {
-        let meta = self.meta.get();
-        let polled = meta & (STAGE | RUNNING) == Stage::Future as u32 | RUNNING;
-        if polled {
-            self.meta.set(meta | QUEUED);
-        }
-        polled
-    }
-
     /// Called when the task is taken from the queue to be polled.
     #[inline]
     pub(super) fn begin(&self) {

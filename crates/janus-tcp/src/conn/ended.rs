@@ -32,9 +32,7 @@ impl Tcb {
             false => Err(Error::WouldBlock),
         }
     }
-}
 
-impl Tcb {
     /// Whether the state lets anything be written, or why not.
     #[inline(always)]
     pub(crate) fn may_write(&self) -> Result<(), Error> {
@@ -44,30 +42,7 @@ impl Tcb {
             _ => Err(self.failure().unwrap_or(Error::BrokenPipe)),
         }
     }
-}
 
-impl Conn<'_> {
-    /// As [`Tcb::may_write`].
-    #[inline(always)]
-    pub(crate) fn may_write(&self) -> Result<(), Error> {
-        self.tcb.may_write()
-    }
-
-    /// As [`Tcb::nothing_to_read`].
-    #[inline(always)]
-    pub(crate) fn nothing_to_read(&self) -> Result<(), Error> {
-        self.tcb.nothing_to_read()
-    }
-}
-
-/// Whether the round trips of a path vary so much that the next connection should know. Below this the timeout is the round trip and
-/// the configured least, whatever the variation (`rto`).
-#[inline(always)]
-pub(crate) fn varies(variation_us: u32, waits: &Waits) -> bool {
-    4_000 * u64::from(variation_us) > waits.rto_min_ns()
-}
-
-impl Tcb {
     /// The slow-start threshold in segments, if one is known.
     #[inline(always)]
     pub(crate) fn threshold(&self, hot: Option<&Hot>) -> Option<u32> {
@@ -89,6 +64,18 @@ impl Tcb {
 }
 
 impl Conn<'_> {
+    /// As [`Tcb::may_write`].
+    #[inline(always)]
+    pub(crate) fn may_write(&self) -> Result<(), Error> {
+        self.tcb.may_write()
+    }
+
+    /// As [`Tcb::nothing_to_read`].
+    #[inline(always)]
+    pub(crate) fn nothing_to_read(&self) -> Result<(), Error> {
+        self.tcb.nothing_to_read()
+    }
+
     /// Whether the connection ends in good order and unnoticed: it has no owner and no options of its own, no queue names its
     /// block, and nothing of its path is to be kept or forgotten.
     #[inline(always)]
@@ -110,6 +97,13 @@ impl Conn<'_> {
         self.tcb.vacate();
         block
     }
+}
+
+/// Whether the round trips of a path vary so much that the next connection should know. Below this the timeout is the round trip and
+/// the configured least, whatever the variation (`rto`).
+#[inline(always)]
+pub(crate) fn varies(variation_us: u32, waits: &Waits) -> bool {
+    4_000 * u64::from(variation_us) > waits.rto_min_ns()
 }
 
 #[cold]

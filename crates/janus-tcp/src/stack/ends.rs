@@ -8,7 +8,7 @@ use janus_wire::FlowKey;
 
 use crate::congestion::INITIAL_SEGMENTS;
 use crate::conn::ended::varies;
-use crate::conn::{Conn, Found, Linger};
+use crate::conn::{Conn, Linger};
 use crate::rules::profile::LINGER_MAX;
 use crate::stack::Stack;
 use crate::store::cold::{EndReason, State, Tcb, flag};
@@ -22,9 +22,9 @@ use crate::store::time_wait::TimeWait;
 impl Stack {
     /// The connection is over: no segment reaches it from now on. The application is told why.
     pub(crate) fn end(&mut self, conn: ConnSlot, why: EndReason) {
-        let found = Conn::found(&mut self.store, conn, |_| true, &self.rules, &mut self.env);
+        let lent = Conn::of(&mut self.store, conn, &self.rules, &mut self.env);
         // Nearly all end when the owner has gone and all is said.
-        if let Found::Busy(mut lent) = found
+        if let Some(mut lent) = lent
             && why == EndReason::Orderly
             && lent.ends_unseen()
         {

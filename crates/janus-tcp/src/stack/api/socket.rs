@@ -3,8 +3,8 @@
 
 use std::net::SocketAddr;
 
-use crate::conn::Linger;
 use crate::conn::piece::Piece;
+use crate::conn::{Conn, Linger};
 use crate::rules::error::Error;
 use crate::stack::{ConnId, Stack};
 use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
@@ -58,21 +58,8 @@ impl Stack {
         most: usize,
         take: impl FnMut(&[u8]),
     ) -> Result<usize, Error> {
-        self.env.set_now(now);
-        let conn = id.slot().ok_or(Error::Stale)?;
-        let Some(mut lent) = self.lend(conn) else {
-            return self.unread(id).map(|_| 0);
-        };
-        if !lent.is_owned(id.generation) {
-            return Err(Error::Stale);
-        }
-        if !lent.has_unread() {
-            return lent.nothing_to_read().map(|()| 0);
-        }
-        let read = lent.read_each(most, take);
-        let done = lent.finish();
-        self.carry_out(conn, done);
-        Ok(read)
+        let read = self.read_with(now, id, |c| c.read_each(most, take))?;
+        Ok(read.unwrap_or(0))
     }
 
     /// Looks at up to `into.len()` bytes without taking them.
@@ -117,6 +104,17 @@ impl Stack {
 
     /// Takes the next received bytes in the buffer they came in; `None` is the peer's FIN.
     pub fn recv(&mut self, now: Instant, id: ConnId) -> Result<Option<Piece>, Error> {
+        self.read_with(now, id, |c| c.recv())?.transpose()
+    }
+
+    /// Reads with `read` where there are unread bytes; `None` at the end of the stream.
+    #[inline(always)]
+    fn read_with<R>(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        read: impl FnOnce(&mut Conn<'_>) -> R,
+    ) -> Result<Option<R>, Error> {
         self.env.set_now(now);
         let conn = id.slot().ok_or(Error::Stale)?;
         let Some(mut lent) = self.lend(conn) else {
@@ -128,10 +126,10 @@ impl Stack {
         if !lent.has_unread() {
             return lent.nothing_to_read().map(|()| None);
         }
-        let piece = lent.recv();
+        let read = read(&mut lent);
         let done = lent.finish();
         self.carry_out(conn, done);
-        piece.map(Some)
+        Ok(Some(read))
     }
 
     /// Returns the connection if it has unread bytes; `None` at the end of the stream.

@@ -53,7 +53,7 @@ impl Stack {
             sent_at: self.env.now,
             stamps,
             mss: self.rules.usable_mss(p.key(), &options, profile),
-            own_scale: self.rules.window_scale(self.index.listeners.profile(id)),
+            own_scale: self.rules.window_scale(profile),
             peer_scale: options
                 .window_scale
                 .filter(|_| self.rules.config().window_scaling)
