@@ -89,6 +89,12 @@ impl PacketBuf {
         crate::prefetch(self.ptr().wrapping_add(self.off as usize));
     }
 
+    /// Brings the lines close in which headers will be written before data at [`HEADROOM`].
+    #[inline(always)]
+    pub fn prefetch_headers(&mut self) {
+        crate::prefetch::prefetch_to_write(self.ptr().wrapping_add(usize::from(HEADROOM) - 64));
+    }
+
     #[inline(always)]
     fn ptr(&self) -> *mut u8 {
         registry::base(self.region).wrapping_add(self.slot.get() as usize * SLOT_SIZE)

@@ -178,6 +178,30 @@ impl<'a> Conn<'a> {
         }
     }
 
+    /// Borrows the connection that a hot block serves.
+    #[inline(always)]
+    pub(crate) fn of_block(
+        store: &'a mut Store,
+        id: HotId,
+        rules: &'a Rules,
+        env: &'a mut Env,
+    ) -> Option<(ConnSlot, Conn<'a>)> {
+        let hot = &mut store.hot[id];
+        let conn = hot.conn?;
+        let (key, tcb) = store.tcbs.with_key(conn)?;
+        let lent = Conn {
+            id,
+            key,
+            tcb,
+            hot,
+            blocks: &mut store.blocks,
+            rules,
+            env,
+            effects: Effects::default(),
+        };
+        Some((conn, lent))
+    }
+
     /// Borrows a connection that has a hot block, if its flow is `wanted`.
     #[inline(always)]
     pub(crate) fn found(
@@ -206,6 +230,31 @@ impl<'a> Conn<'a> {
             env,
             effects: Effects::default(),
         })
+    }
+
+    /// Gives a hot block to a connection that has none, and borrows it. `None`: there is no block left.
+    #[inline(always)]
+    pub(crate) fn attach(
+        store: &'a mut Store,
+        conn: ConnSlot,
+        rules: &'a Rules,
+        env: &'a mut Env,
+    ) -> Option<Conn<'a>> {
+        let (key, tcb) = store.tcbs.with_key(conn)?;
+        let (id, hot) = store.hot.alloc_slot()?;
+        let stamps = tcb.attach(id);
+        let mut lent = Conn {
+            id,
+            key,
+            tcb,
+            hot,
+            blocks: &mut store.blocks,
+            rules,
+            env,
+            effects: Effects::default(),
+        };
+        lent.wake_up(conn, stamps);
+        Some(lent)
     }
 }
 
@@ -260,6 +309,12 @@ impl Conn<'_> {
             self.hot.set(hot_flag::QUEUED);
             self.effects.add(effect::QUEUE);
         }
+    }
+
+    /// The connection has been taken out of the output queue.
+    #[inline(always)]
+    pub(crate) fn leave_queue(&mut self) {
+        self.hot.clear(hot_flag::QUEUED);
     }
 
     /// An ACK is sent at the end of the turn.
@@ -333,7 +388,7 @@ impl Conn<'_> {
 
     /// Fills the hot block that the connection has just got with what the record remembers; its timestamps are counted from `stamps`.
     #[inline(always)]
-    pub(crate) fn wake_up(&mut self, conn: ConnSlot, stamps: StampBase) {
+    fn wake_up(&mut self, conn: ConnSlot, stamps: StampBase) {
         let (tcb, hot) = (&*self.tcb, &mut *self.hot);
         hot.conn = Some(conn);
         hot.sender.snd_una = tcb.snd_nxt;

@@ -391,14 +391,7 @@ impl Stack {
 
     #[inline(never)]
     pub(super) fn attach_hot(&mut self, conn: ConnSlot) -> bool {
-        let Some(id) = self.store.hot.alloc() else {
-            return false;
-        };
-        let stamps = self.store.tcbs[conn].attach(id);
-        if let Some(mut lent) = self.lend(conn) {
-            lent.wake_up(conn, stamps);
-        }
-        true
+        Conn::attach(&mut self.store, conn, &self.rules, &mut self.env).is_some()
     }
 
     /// Arms the connection's timer, and gives the hot block back when nothing is outstanding.

@@ -111,13 +111,9 @@ impl Stack {
             let Some(Some(id)) = self.schedule.output.pop_front() else {
                 break;
             };
-            let hot = &mut self.store.hot[id];
-            hot.clear(hot_flag::QUEUED);
-            if let Some(conn) = hot.conn {
-                let alone = self.schedule.output.is_empty();
-                let quantum = if alone { room } else { QUANTUM };
-                self.flush(conn, out, end.min(out.len() + quantum));
-            }
+            let alone = self.schedule.output.is_empty();
+            let quantum = if alone { room } else { QUANTUM };
+            self.flush(id, out, end.min(out.len() + quantum));
         }
         // SYNs and probes took the way of the replies.
         self.hand_out_replies(out, end);
@@ -125,13 +121,15 @@ impl Stack {
         self.env.counters.frames_out += (out.len() - before) as u64;
     }
 
-    /// One connection's turn.
+    /// The turn of a connection, which has been in the output queue.
     #[inline(always)]
-    fn flush(&mut self, conn: ConnSlot, out: &mut Vec<Frame>, end: usize) {
+    fn flush(&mut self, id: HotId, out: &mut Vec<Frame>, end: usize) {
         let (rules, now) = (&self.rules, self.env.now);
-        let Some(mut lent) = Conn::of(&mut self.store, conn, rules, &mut self.env) else {
-            return;
+        let lent = Conn::of_block(&mut self.store, id, rules, &mut self.env);
+        let Some((conn, mut lent)) = lent else {
+            return self.store.hot[id].clear(hot_flag::QUEUED);
         };
+        lent.leave_queue();
         let (key, profile) = lent.flow();
         let Some(envelope) = known_envelope(rules, &self.host, key, profile, now) else {
             return self.flush_by_search(conn, out, end);

@@ -28,10 +28,24 @@ impl Arrivals {
     }
 
     /// At least so many are acknowledged at once, as far as the window has room for them (tcp_incr_quickack).
+    #[inline(always)]
     pub(crate) fn hurry(&mut self, cold: &Tcb, most: u32) {
-        let fit = cold.receive_window() / (2 * u32::from(self.mss));
-        let fit = if fit == 0 { 2 } else { fit };
-        let quick = self.quick().max(fit.min(most) as u8);
+        if u32::from(self.quick()) < most {
+            self.hurry_more(cold, most);
+        }
+    }
+
+    fn hurry_more(&mut self, cold: &Tcb, most: u32) {
+        let (window, each) = (cold.receive_window(), 2 * u32::from(self.mss));
+        let fit = if window >= most * each {
+            most
+        } else {
+            match window / each {
+                0 => most.min(2),
+                fit => fit,
+            }
+        };
+        let quick = self.quick().max(fit as u8);
         self.counts = self.counts & !QUICK | quick;
     }
 

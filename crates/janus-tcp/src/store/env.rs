@@ -34,8 +34,14 @@ impl Env {
     #[inline(always)]
     pub(crate) fn set_now(&mut self, now: Instant) {
         if now != self.now {
-            self.now = now;
-            (self.now_us, self.now_ms) = (now.as_micros() as u32, now.as_millis() as u32);
+            self.begin_turn(now);
         }
+    }
+
+    /// Once a turn, and away from where it is asked for each call: inlined, its divisions are done though not needed.
+    #[inline(never)]
+    fn begin_turn(&mut self, now: Instant) {
+        self.now = now;
+        (self.now_us, self.now_ms) = (now.as_micros() as u32, now.as_millis() as u32);
     }
 }

@@ -23,6 +23,9 @@ pub(crate) const MAX_LISTENERS: usize = 4_096;
 pub(crate) struct Listener {
     pub(crate) local: SocketAddr,
     v6_only: bool,
+    /// Serves every address of IPv4, and of IPv6.
+    all_v4: bool,
+    all_v6: bool,
     /// Others that say so too may stand at the same place.
     shared: bool,
     /// One more than the slot of the next listener on the same port; 0 = none.
@@ -45,12 +48,26 @@ pub(crate) struct Listener {
 
 impl Listener {
     /// Whether a connection to this address may be for it.
-    #[inline]
+    #[inline(always)]
     fn serves(&self, local: IpAddr) -> bool {
-        let own = self.local.ip();
-        // `::` stands for both families, unless it is for IPv6 only.
-        let of_family = own.is_ipv4() == local.is_ipv4() || own.is_ipv6() && !self.v6_only;
-        own == local || own.is_unspecified() && of_family
+        let all = match local {
+            IpAddr::V4(_) => self.all_v4,
+            IpAddr::V6(_) => self.all_v6,
+        };
+        all || self.local.ip() == local
+    }
+
+    /// As many handshakes are half done as may wait to be accepted (Linux: inet_csk_reqsk_queue_is_full).
+    #[inline(always)]
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.half_open as usize >= self.backlog
+    }
+
+    /// A half-open record, whose SYN-ACK was sent so often, is gone.
+    #[inline(always)]
+    fn one_less(&mut self, tries: u8) {
+        self.half_open = self.half_open.saturating_sub(1);
+        self.young = self.young.saturating_sub(u32::from(tries == 1));
     }
 
     /// Whether some address is both its own and one of `local`, which would be a listener on the same port.
@@ -107,9 +124,13 @@ impl Listeners {
             return Err(Error::AddrInUse);
         }
         let backlog = backlog.clamp(1, MAX_BACKLOG);
+        let any = local.ip().is_unspecified();
         let listener = Listener {
             local,
             v6_only,
+            // `::` stands for both families, unless it is for IPv6 only.
+            all_v4: any && (local.is_ipv4() || !v6_only),
+            all_v6: any && local.is_ipv6(),
             shared,
             next: self.by_port[usize::from(local.port())],
             backlog,
@@ -180,11 +201,24 @@ impl Listeners {
         }
     }
 
+    /// The handshake of such a record is done: `conn` waits to be accepted. Returns who waits for that.
+    #[inline(always)]
+    pub(crate) fn established(
+        &mut self,
+        id: ListenerId,
+        tries: u8,
+        conn: ConnSlot,
+    ) -> Option<&mut u32> {
+        let listener = self.get(id)?;
+        listener.one_less(tries);
+        listener.queue.push_back(conn);
+        Some(&mut listener.acceptor)
+    }
+
     /// Such a record is gone, whatever became of it.
     pub(crate) fn half_open_gone(&mut self, id: ListenerId, tries: u8) {
         if let Some(listener) = self.get(id) {
-            listener.half_open = listener.half_open.saturating_sub(1);
-            listener.young = listener.young.saturating_sub(u32::from(tries == 1));
+            listener.one_less(tries);
         }
     }
 
@@ -212,12 +246,6 @@ impl Listeners {
             young *= 2;
         }
         tries
-    }
-
-    /// As many handshakes are half done as may wait to be accepted (Linux: inet_csk_reqsk_queue_is_full).
-    pub(crate) fn syn_queue_is_full(&mut self, id: ListenerId) -> bool {
-        self.get(id)
-            .is_some_and(|l| l.half_open as usize >= l.backlog)
     }
 
     /// The listener for a SYN to this address: one bound to just it before one bound to any. Of several that share a place,

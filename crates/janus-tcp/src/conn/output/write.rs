@@ -156,6 +156,8 @@ impl Conn<'_> {
         let taken = self.may_take_buffer(bytes.len())?;
         let bytes = &bytes[..taken];
         let mut buf = self.blocks.pool.alloc()?;
+        // They are written when the segment leaves, after those of all others of this turn.
+        buf.prefetch_headers();
         let from = usize::from(HEADROOM);
         buf.bytes_mut()[from..from + bytes.len()].copy_from_slice(bytes);
         let (hot, len) = (&mut *self.hot, bytes.len() as u16);

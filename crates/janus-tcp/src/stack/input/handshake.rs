@@ -69,15 +69,14 @@ impl Stack {
         }
     }
 
-    /// Whether a SYN for this listener is to be answered without keeping anything.
-    pub(crate) fn wants_cookie(&mut self, id: ListenerId) -> bool {
+    /// Whether a SYN is to be answered without keeping anything. `crowded`: there is no room for another record, or its listener has
+    /// its share of them.
+    #[inline]
+    pub(crate) fn wants_cookie(&self, crowded: bool) -> bool {
         match self.rules.config().syn_cookies {
             SynCookies::Always => true,
             SynCookies::Never => false,
-            SynCookies::Pressure => {
-                self.index.half_open.to_evict().is_some()
-                    || self.index.listeners.syn_queue_is_full(id)
-            }
+            SynCookies::Pressure => crowded,
         }
     }
 

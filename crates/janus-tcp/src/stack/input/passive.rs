@@ -43,7 +43,7 @@ impl Stack {
             self.env.counters.dropped_accept_full += 1;
             return;
         }
-        let profile = listener.profile;
+        let (profile, crowded) = (listener.profile, listener.is_crowded());
         let options = p.all_options(frame);
         let (first, stamps) = self.rules.first_numbers(p.key(), self.env.now);
         let record = HalfOpen {
@@ -64,11 +64,12 @@ impl Stack {
             ..HalfOpen::of(id)
         };
         // A peer that had a connection is no forger; and a cookie's number knows nothing of the old ones.
-        if old.is_none() && self.wants_cookie(id) {
+        let to_evict = self.index.half_open.to_evict();
+        if old.is_none() && self.wants_cookie(crowded || to_evict.is_some()) {
             self.send_cookie(p, record);
             return;
         }
-        if let Some(oldest) = self.index.half_open.to_evict() {
+        if let Some(oldest) = to_evict {
             self.env.counters.half_open_evicted += 1;
             self.drop_half_open(oldest);
         }
@@ -160,13 +161,7 @@ impl Stack {
             }
             return None;
         }
-        let ahead = p.seq() - next;
-        let window = self
-            .rules
-            .first_window(self.index.listeners.profile(record.listener()));
-        let reaches_in = ahead < 0 && ahead + p.space() as i32 > 0;
-        let in_window = ahead >= 0 && ahead < i32::from(window) || reaches_in;
-        if !in_window {
+        if p.seq() != next && !self.reaches_window(&record, p) {
             if !p.flags().contains(Flags::RST) && self.may_challenge(who) {
                 self.half_open_ack(*p.key(), &record);
             }
@@ -220,6 +215,16 @@ impl Stack {
         // Nearly all bring nothing that has not been taken now.
         let more = p.space() > 0 || p.flags().contains(Flags::URG) || p.has_more_options();
         more.then_some(conn)
+    }
+
+    /// Whether a segment that does not begin where the window of a half-open record does has a part in it.
+    #[cold]
+    fn reaches_window(&self, record: &HalfOpen, p: &Parsed) -> bool {
+        let profile = self.index.listeners.profile(record.listener());
+        let window = self.rules.first_window(profile);
+        let ahead = p.seq() - (record.irs + 1);
+        let reaches_in = ahead < 0 && ahead + p.space() as i32 > 0;
+        ahead >= 0 && ahead < i32::from(window) || reaches_in
     }
 
     /// A SYN-ACK has not been answered in time: it is sent again, or the record given up. One that was answered, but by no
@@ -278,8 +283,11 @@ impl Stack {
         self.index.half_open.remove(slot);
         self.index.established = Some(conn);
         self.moved(key);
-        self.index.listeners.half_open_gone(listener, record.tries);
-        self.stand_in_queue(listener, conn);
+        let listeners = &mut self.index.listeners;
+        if let Some(acceptor) = listeners.established(listener, record.tries, conn) {
+            self.schedule.wake(acceptor);
+        }
+        self.env.counters.accepted += 1;
         Some(conn)
     }
 
