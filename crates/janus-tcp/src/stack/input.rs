@@ -1,6 +1,7 @@
 //! Frames in, a batch at a time, in passes: read all and fetch their table groups; probe all and fetch their
 //! records; process all in order. With millions of connections each of those fetches is a cache miss, and a
-//! batch pays for them together. This is the main lever of the whole engine's speed.
+//! batch pays for them together. This is the main lever of the whole engine's speed. While flows are few, nothing is fetched, and each
+//! segment is looked up when its turn has come: then what was filed meanwhile is found at once.
 
 pub(crate) mod arrives;
 pub(crate) mod cookie;
@@ -98,11 +99,18 @@ impl Stack {
         while !frames.as_slice().is_empty() {
             let count = frames.len().min(BATCH);
             self.read_batch(&frames.as_slice()[..count], &mut batch, far);
-            self.probe_batch(&mut batch[..count], far);
-            for parsed in &batch[..count] {
+            if far {
+                self.probe_batch(&mut batch[..count]);
+            }
+            for parsed in &mut batch[..count] {
                 let mut frame = frames.next();
                 match parsed.kind() {
-                    Kind::Segment => self.segment(&mut frame, parsed, unknown),
+                    Kind::Segment => {
+                        if !far {
+                            self.probe(parsed);
+                        }
+                        self.segment(&mut frame, parsed, unknown, far);
+                    }
                     kind => self.no_segment(&mut frame, kind),
                 }
                 if let Some(frame) = frame {
@@ -181,18 +189,23 @@ impl Stack {
         }
     }
 
-    /// Second pass: look at the tags, fetch the record that one of them names if it may be `far`.
+    /// Looks at the tags. Without a candidate, the flow is not here.
     #[inline(always)]
-    fn probe_batch(&self, batch: &mut [Parsed], far: bool) {
-        for parsed in batch.iter_mut().filter(|p| p.kind() == Kind::Segment) {
-            let Some(candidate) = self.index.table.candidate(parsed.hash()) else {
-                continue;
-            };
+    fn probe(&self, parsed: &mut Parsed) {
+        if let Some(candidate) = self.index.table.candidate(parsed.hash()) {
             parsed.note_candidate(candidate);
-            if !far {
+        }
+    }
+
+    /// Second pass, where records may be far: look at the tags, fetch the record that one of them names.
+    #[inline(never)]
+    fn probe_batch(&self, batch: &mut [Parsed]) {
+        for parsed in batch.iter_mut().filter(|p| p.kind() == Kind::Segment) {
+            self.probe(parsed);
+            if parsed.candidate() == NONE {
                 continue;
             }
-            match Record::decode(candidate) {
+            match Record::decode(parsed.candidate()) {
                 Record::Connection(i) => self.store.tcbs.prefetch(i),
                 Record::HalfOpen(i) => self.index.half_open.prefetch(i),
                 Record::TimeWait(i) => self.index.time_wait.prefetch(i),
@@ -201,13 +214,14 @@ impl Stack {
         }
     }
 
-    /// Third pass: one segment, in order. A consumed frame is taken out of `frame`.
+    /// Third pass: one segment, in order. A consumed frame is taken out of `frame`. `far`: it was probed before others were processed.
     #[inline(always)]
     fn segment<M: UnknownFlow>(
         &mut self,
         frame: &mut Option<Frame>,
         parsed: &Parsed,
         unknown: &mut M,
+        far: bool,
     ) {
         self.env.counters.segments_in += 1;
         // Nearly all are of a connection, the one that the second pass found, which has not ended meanwhile.
@@ -216,7 +230,7 @@ impl Stack {
             _ => false,
         };
         if !taken {
-            self.other_segment(parsed, frame, unknown);
+            self.other_segment(parsed, frame, unknown, far);
         }
     }
 
@@ -227,10 +241,12 @@ impl Stack {
         parsed: &Parsed,
         frame: &mut Option<Frame>,
         unknown: &mut M,
+        far: bool,
     ) {
         let (candidate, key) = (parsed.candidate(), parsed.key());
         let record = match candidate {
-            // It was filed since it was probed, or never.
+            NONE if !far => None,
+            // It was filed since then, or never.
             NONE => self.find(key, parsed.hash()),
             _ if self.is_record_of(candidate, key) => Some(Record::decode(candidate)),
             // Its handshake ended in this batch, and data follows.

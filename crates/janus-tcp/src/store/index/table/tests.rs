@@ -99,6 +99,7 @@ proptest! {
         }
         for i in 0..400 {
             prop_assert_eq!(table.find(hash(i), |f| f == i).is_some(), model.contains_key(&i));
+            prop_assert!(table.candidate(hash(i)).is_some() || !model.contains_key(&i));
         }
     }
 }
