@@ -19,7 +19,7 @@ pub fn prefetch<T>(at: *const T) {
 
 /// Like [`prefetch`], of a line that will be written: it comes as this core's own.
 #[inline(always)]
-pub fn prefetch_to_write<T>(at: *mut T) {
+pub(crate) fn prefetch_to_write<T>(at: *mut T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: PREFETCHW is a hint: it is defined for every address, mapped or not, and changes no state. A processor without it
     // takes it for a NOP.

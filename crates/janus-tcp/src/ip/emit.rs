@@ -118,11 +118,20 @@ impl Ip<'_> {
         let Some(mut buf) = self.reply_buffer() else {
             return;
         };
-        let (envelope, resolved) = self.envelope(segment.key, segment.profile);
+        let (key, profile, now) = (KeyRef::of(segment.key), segment.profile, self.env.now);
+        let searched;
+        let (envelope, resolved) = match known_envelope(self.rules, self.host, key, profile, now) {
+            Some(known) => (known, Ok(())),
+            None => {
+                let resolved;
+                (searched, resolved) = self.envelope_by_search(segment.key, profile);
+                (&searched, resolved)
+            }
+        };
         let len = envelope.write_usual(
             &mut buf,
             (HEADROOM, 0),
-            (KeyRef::of(segment.key), segment.label),
+            (key, segment.label),
             segment.options,
             segment.numbers,
             segment.control,

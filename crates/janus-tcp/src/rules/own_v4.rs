@@ -101,8 +101,11 @@ impl OwnV4 {
     #[inline(always)]
     pub(crate) fn is_near(&self, peer: Ipv4Addr) -> bool {
         let peer = number(peer);
-        let differs = |own: &Network| (own.addr ^ peer) & own.mask;
-        self.networks.iter().any(|own| differs(own) == 0)
+        let has_it = |own: &Network| (own.addr ^ peer) & own.mask == 0;
+        match &self.only {
+            Some(own) => has_it(own),
+            None => self.networks.iter().any(has_it),
+        }
     }
 }
 
