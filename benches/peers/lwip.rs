@@ -171,11 +171,11 @@ unsafe extern "C" fn took(context: *mut c_void, conn: u32, bytes: *const u8, len
     };
     let number = reader.numbers[conn as usize];
     if reader.is_lent {
-        return reader.app.not_counted_compare(number, bytes);
+        return reader.app.not_counted_compare(number, [bytes]);
     }
     let copy = &mut reader.data[..len];
     copy.copy_from_slice(bytes);
-    reader.app.not_counted_compare(number, copy);
+    reader.app.not_counted_compare(number, [&*copy]);
 }
 
 impl Server for LwipStreams {

@@ -310,13 +310,13 @@ impl SmolStreams {
                 Dir::Rx { lent: false } => {
                     while socket.can_recv() {
                         let n = socket.recv_slice(&mut self.data).expect("open");
-                        app.not_counted_compare(conn, &self.data[..n]);
+                        app.not_counted_compare(conn, [&self.data[..n]]);
                     }
                 }
                 Dir::Rx { lent: true } => {
                     while socket.can_recv() {
                         let taken = socket.recv(|bytes| {
-                            app.not_counted_compare(conn, bytes);
+                            app.not_counted_compare(conn, [&*bytes]);
                             (bytes.len(), ())
                         });
                         taken.expect("open");

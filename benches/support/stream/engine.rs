@@ -4,7 +4,7 @@ use super::super::far::{packet::connection, six};
 use super::{Application, BURST, Dir, Ends, Server};
 use janus_mem::{Depot, Frame, Growth, Pool};
 use janus_tcp::{
-    Config, ConnId, Error, Instant, Interface, IpCidr, ListenerId, Local, Secrets, Stack,
+    Config, ConnId, Error, Instant, Interface, IpCidr, ListenerId, Local, Piece, Secrets, Stack,
 };
 use std::net::IpAddr;
 
@@ -17,6 +17,12 @@ pub struct Janus {
     conns: Vec<(ConnId, usize)>,
     out: Vec<Frame>,
     data: Vec<u8>,
+    pieces: Vec<Piece>,
+}
+
+fn bytes_of(piece: &Piece) -> &[u8] {
+    let (from, len) = (usize::from(piece.off), usize::from(piece.len));
+    &piece.buf.bytes()[from..from + len]
 }
 
 impl Janus {
@@ -44,6 +50,7 @@ impl Janus {
             conns: Vec::new(),
             out: Vec::with_capacity(8 * BURST),
             data: vec![0; 1 << 16],
+            pieces: Vec::new(),
         }
     }
 
@@ -88,21 +95,21 @@ impl Janus {
         loop {
             if !lent {
                 match self.stack.read(now, id, &mut self.data[..]) {
-                    Ok(n @ 1..) => app.not_counted_compare(conn, &self.data[..n]),
-                    Ok(_) | Err(Error::WouldBlock) => break,
+                    Ok(n @ 1..) => app.not_counted_compare(conn, [&self.data[..n]]),
+                    Ok(_) | Err(Error::WouldBlock) => return,
                     Err(error) => panic!("{error:?}"),
                 }
                 continue;
             }
             match self.stack.recv(now, id) {
-                Ok(Some(got)) => {
-                    let (from, len) = (usize::from(got.off), usize::from(got.len));
-                    app.not_counted_compare(conn, &got.buf.bytes()[from..from + len]);
-                    self.stack.pool().free(got.buf);
-                }
+                Ok(Some(got)) => self.pieces.push(got),
                 Ok(None) | Err(Error::WouldBlock) => break,
                 Err(error) => panic!("{error:?}"),
             }
+        }
+        app.not_counted_compare(conn, self.pieces.iter().map(bytes_of));
+        for piece in self.pieces.drain(..) {
+            self.stack.pool().free(piece.buf);
         }
     }
 
