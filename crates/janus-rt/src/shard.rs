@@ -30,7 +30,7 @@ use janus_io::mpsc::Receiver;
 use janus_io::park::Parker;
 use janus_io::{BURST, Idle, Port};
 use janus_mem::Frame;
-use janus_tcp::{Instant, Token};
+use janus_tcp::{Instant, Stack, Token};
 
 use crate::clock::Clock;
 use crate::inbox::{InboxReader, Job, Message};
@@ -49,6 +49,9 @@ pub(crate) use waiters::Side;
 
 /// Tasks polled in a turn before packets have theirs again.
 const TASK_BUDGET: usize = 256;
+/// A core with something to do for so many turns in a row is loaded: another call of the device in a turn would cost it more than it
+/// gains a handshake.
+const LOADED_TURNS: u32 = 64;
 /// Tasks polled before the first look at the clock: most turns have no more.
 const TASKS_FIRST: usize = 8;
 /// If the turn has lasted so long then, the others wait for the next.
@@ -92,6 +95,8 @@ pub(crate) struct Work {
     /// The control thread dozes, and this core must ring for it: before anything of the program's runs, and before the
     /// end of the turn at the latest.
     owes_ring: bool,
+    /// Turns since the last one in which nothing was to do.
+    busy_turns: u32,
     pub(crate) update: UpdateWork,
     /// `None`: no policy wants to know.
     sampling: Option<Sampling>,
@@ -114,6 +119,7 @@ impl Work {
             closed_until: None,
             open: false,
             owes_ring: false,
+            busy_turns: 0,
             update: UpdateWork::default(),
             sampling: sampled.then(Sampling::new),
             entries: losses::Entries::default(),
@@ -216,6 +222,7 @@ impl Shard {
         let updating = self.serve_update();
         let messages = self.take_messages();
         self.wake_ready();
+        let replied = self.work.busy_turns < LOADED_TURNS && self.send_replies();
         let polled = self.run_tasks(now);
         self.ctx.stack.borrow_mut().advance(now);
         let looks = self.ctx.tuple_claims.borrow().deadline();
@@ -225,7 +232,12 @@ impl Shard {
         self.wake_ready();
         let sent = self.send(now);
         self.pay_ring();
-        let worked = arrived | updating | messages | polled | sent;
+        let worked = arrived | updating | messages | replied | polled | sent;
+        self.work.busy_turns = if worked {
+            self.work.busy_turns.saturating_add(1)
+        } else {
+            0
+        };
         if worked {
             self.ctx.statistics.worked(now);
         }
@@ -397,26 +409,42 @@ impl Shard {
         }
     }
 
+    /// Sends what answers for no task, before tasks run: a SYN-ACK need not wait for them.
+    fn send_replies(&mut self) -> bool {
+        let owes = self.ctx.stack.borrow().owes_replies();
+        owes && self.has_ready()
+            && self.send_some(|stack, leaving, room| stack.transmit_replies(leaving, room))
+    }
+
     fn send(&mut self, now: Instant) -> bool {
-        let ctx = &*self.ctx;
-        let (mut stack, mut pool) = (ctx.stack.borrow_mut(), ctx.pool.borrow_mut());
-        let Work { leaving, done, .. } = &mut self.work;
+        let all = |stack: &mut Stack, leaving: &mut Vec<Frame>, room| {
+            stack.transmit(now, leaving, room);
+        };
         let mut any = false;
         for _ in 0..SEND_ROUNDS {
-            let room = self.port.send_room().saturating_sub(leaving.len());
-            stack.transmit(now, leaving, room);
-            let before = leaving.len();
-            self.port.send(&mut pool, leaving, done);
-            let moved = before - leaving.len() + done.len();
-            for frame in done.drain(..) {
-                stack.completed(frame);
-            }
-            if moved == 0 {
+            if !self.send_some(all) {
                 break;
             }
             any = true;
         }
         any
+    }
+
+    /// Sends what `transmit` hands out, as far as the port has room. Returns whether anything moved.
+    #[inline(always)]
+    fn send_some(&mut self, transmit: impl FnOnce(&mut Stack, &mut Vec<Frame>, usize)) -> bool {
+        let ctx = &*self.ctx;
+        let (mut stack, mut pool) = (ctx.stack.borrow_mut(), ctx.pool.borrow_mut());
+        let Work { leaving, done, .. } = &mut self.work;
+        let room = self.port.send_room().saturating_sub(leaving.len());
+        transmit(&mut stack, leaving, room);
+        let before = leaving.len();
+        self.port.send(&mut pool, leaving, done);
+        let moved = before - leaving.len() + done.len();
+        for frame in done.drain(..) {
+            stack.completed(frame);
+        }
+        moved > 0
     }
 
     /// Sleeps until a packet, a message, a timer or the end comes.

@@ -100,6 +100,20 @@ impl Stack {
         !self.schedule.replies.is_empty() || !self.schedule.output.is_empty()
     }
 
+    /// Appends at most `room` frames to `out`, of those only that answer for no task, such as a SYN-ACK. Where tasks are ready their turn
+    /// need not be waited for.
+    pub fn transmit_replies(&mut self, out: &mut Vec<Frame>, room: usize) {
+        let before = out.len();
+        self.hand_out_replies(out, before + room);
+        self.env.counters.frames_out += (out.len() - before) as u64;
+    }
+
+    /// Whether [`Stack::transmit_replies`] would hand out anything.
+    #[inline]
+    pub fn owes_replies(&self) -> bool {
+        !self.schedule.replies.is_empty()
+    }
+
     /// Appends at most `room` frames to `out`.
     /// Keeps MUST-58, MUST-59.
     pub fn transmit(&mut self, now: Instant, out: &mut Vec<Frame>, room: usize) {
