@@ -4,42 +4,57 @@ use std::cell::Cell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Bytes of a date such as `Sun, 06 Nov 1994 08:49:37 GMT`.
-pub(crate) const LEN: usize = 29;
+const LEN: usize = 29;
+/// Bytes before it and after it in the header's line.
+const BEFORE: &[u8; 6] = b"date: ";
+const AFTER: &[u8; 2] = b"\r\n";
+/// Bytes of the line.
+const LINE: usize = BEFORE.len() + LEN + AFTER.len();
 
-/// The date that was returned last.
-#[derive(Clone, Copy)]
+/// The line that was returned last.
 struct Last {
     /// Time of the transport's clock, which stands still during a turn; `None` before the first date.
-    asked_at: Option<Duration>,
-    seconds: u64,
-    text: [u8; LEN],
+    asked_at: Cell<Option<Duration>>,
+    seconds: Cell<u64>,
+    line: Cell<[u8; LINE]>,
 }
 
 thread_local! {
-    static LAST: Cell<Last> = const {
-        Cell::new(Last {
-            asked_at: None,
-            seconds: u64::MAX,
-            text: [0; LEN],
-        })
+    static LAST: Last = const {
+        Last {
+            asked_at: Cell::new(None),
+            seconds: Cell::new(u64::MAX),
+            line: Cell::new([0; LINE]),
+        }
     };
 }
 
-/// Returns the present date, which is the last one while the transport's clock says the same time.
-pub(crate) fn now(clock: Duration) -> [u8; LEN] {
-    let mut last = LAST.get();
-    if last.asked_at == Some(clock) {
-        return last.text;
+/// Returns the header's line with the present date, which is the last one while the transport's clock says the same time.
+#[inline]
+pub(crate) fn line(clock: Duration) -> [u8; LINE] {
+    LAST.with(|last| {
+        if last.asked_at.get() != Some(clock) {
+            last.ask(clock);
+        }
+        last.line.get()
+    })
+}
+
+impl Last {
+    #[cold]
+    fn ask(&self, clock: Duration) {
+        let seconds = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs());
+        self.asked_at.set(Some(clock));
+        if self.seconds.replace(seconds) != seconds {
+            let mut line = [0; LINE];
+            line[..BEFORE.len()].copy_from_slice(BEFORE);
+            line[BEFORE.len()..][..LEN].copy_from_slice(&format(seconds));
+            line[BEFORE.len() + LEN..].copy_from_slice(AFTER);
+            self.line.set(line);
+        }
     }
-    let seconds = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
-    last.asked_at = Some(clock);
-    if last.seconds != seconds {
-        (last.seconds, last.text) = (seconds, format(seconds));
-    }
-    LAST.set(last);
-    last.text
 }
 
 /// Formats a date from seconds since 1970, in UTC. Years above 9999 show their last four digits.
@@ -118,15 +133,12 @@ mod tests {
     #[test]
     fn now_is_cached_within_a_turn_and_a_second() {
         let turn = Duration::from_millis(1);
-        let date = now(turn);
-        assert_eq!(&date[26..], b"GMT");
-        let old = Last {
-            text: [b'x'; LEN],
-            ..LAST.get()
-        };
-        LAST.set(old);
-        assert_eq!(now(turn), old.text);
-        LAST.set(Last { seconds: 0, ..old });
-        assert_eq!(&now(2 * turn)[26..], b"GMT");
+        let first = line(turn);
+        assert!(first.starts_with(b"date: ") && first.ends_with(b" GMT\r\n"));
+        let old = [b'x'; LINE];
+        LAST.with(|last| last.line.set(old));
+        assert_eq!(line(turn), old);
+        LAST.with(|last| last.seconds.set(0));
+        assert!(line(2 * turn).ends_with(b" GMT\r\n"));
     }
 }

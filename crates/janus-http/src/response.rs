@@ -115,7 +115,7 @@ impl Output {
             (true, _) => {}
         }
         if self.date {
-            self.header("date", &date::now(clock));
+            self.put(&[&date::line(clock)]);
         }
         self.put(&[b"\r\n"]);
     }

@@ -142,6 +142,24 @@ impl SocketOptions {
 struct Slot {
     options: SocketOptions,
     holders: u32,
+    /// All that it says beside the defaults is when a reader is woken.
+    of_reader: bool,
+}
+
+impl Slot {
+    fn of(options: SocketOptions) -> Slot {
+        let defaults = SocketOptions::default();
+        let wake_reader = options.wake_reader;
+        Slot {
+            options,
+            holders: 0,
+            of_reader: options
+                == SocketOptions {
+                    wake_reader,
+                    ..defaults
+                },
+        }
+    }
 }
 
 /// The sets of a stack. Their number is small, and so is that of the places looked at to find one.
@@ -165,10 +183,7 @@ struct Change {
 impl Profiles {
     pub(crate) fn new() -> Profiles {
         Profiles {
-            slots: vec![Slot {
-                options: SocketOptions::default(),
-                holders: 0,
-            }],
+            slots: vec![Slot::of(SocketOptions::default())],
             swept: 0,
             latest: None,
         }
@@ -177,6 +192,12 @@ impl Profiles {
     #[inline]
     pub(crate) fn get(&self, profile: u8) -> &SocketOptions {
         &self.slots[usize::from(profile)].options
+    }
+
+    /// Whether a connection without a reader is like one with the defaults.
+    #[inline(always)]
+    pub(crate) fn is_of_reader(&self, profile: u8) -> bool {
+        profile == DEFAULT || self.slots[usize::from(profile)].of_reader
     }
 
     /// Time to live and type of service of a packet.
@@ -232,10 +253,7 @@ impl Profiles {
         let at = match equal.or_else(free) {
             Some((at, _)) => at,
             None if self.slots.len() <= MAX_OPTION_SETS => {
-                self.slots.push(Slot {
-                    options,
-                    holders: 0,
-                });
+                self.slots.push(Slot::of(options));
                 self.slots.len() - 1
             }
             None => return Err(Error::TooManyOptionSets),
@@ -243,8 +261,8 @@ impl Profiles {
         if self.slots[at].holders == 0 {
             // Its number may have had another meaning.
             self.latest = None;
+            self.slots[at] = Slot::of(options);
         }
-        self.slots[at].options = options;
         self.slots[at].holders += 1;
         Ok(at as u8)
     }

@@ -39,12 +39,12 @@ impl Conn<'_> {
         true
     }
 
-    /// Whether nothing but a FIN comes of its owner's letting go: all is read, no reset was asked for, and the connection has an end
+    /// Whether nothing but a FIN comes of its owner's letting go: all is read, no options say otherwise, and the connection has an end
     /// still to come.
     #[inline(always)]
     pub(crate) fn leaves_in_peace(&self) -> bool {
         let open = matches!(self.tcb.state, State::Established | State::CloseWait);
-        open && self.tcb.profile == DEFAULT && !self.has_unread()
+        open && self.rules.profiles().is_of_reader(self.tcb.profile) && !self.has_unread()
     }
 
     /// The owner has let go: the FIN follows what is queued, and nothing waits for a writer or a reader any more.

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use crate::conn::piece::Piece;
 use crate::conn::{Conn, Linger};
 use crate::rules::error::Error;
+use crate::rules::profile::DEFAULT;
 use crate::stack::{ConnId, Stack};
 use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
 use crate::store::keys::ConnSlot;
@@ -172,8 +173,13 @@ impl Stack {
             && one_more
         {
             lent.owner_leaves();
+            let (_, profile) = lent.flow();
             let done = lent.finish();
             self.orphans += 1;
+            if profile != DEFAULT {
+                // There is no reader any more.
+                self.take_options(conn);
+            }
             self.carry_out(conn, done);
             return;
         }
