@@ -6,6 +6,9 @@ use std::io;
 /// Shorthand of this crate.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
+/// Shorthand within this crate, where results pass through many hands: with an error of one word they are moved in registers.
+pub(crate) type Outcome<T> = core::result::Result<T, Box<Error>>;
+
 /// Reason for which a message is refused. Each has the status that the server answers with before it closes the connection; the client
 /// reports the same values for responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -114,6 +117,26 @@ impl fmt::Display for Error {
             Self::Misuse(what) => f.write_str(what),
             Self::Handler(error) => fmt::Display::fmt(error, f),
         }
+    }
+}
+
+impl From<Box<Self>> for Error {
+    fn from(error: Box<Self>) -> Self {
+        *error
+    }
+}
+
+impl From<io::Error> for Box<Error> {
+    #[cold]
+    fn from(error: io::Error) -> Self {
+        Self::new(error.into())
+    }
+}
+
+impl From<Reject> for Box<Error> {
+    #[cold]
+    fn from(reject: Reject) -> Self {
+        Self::new(reject.into())
     }
 }
 

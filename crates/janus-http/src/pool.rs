@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::head::HeadIndex;
+use crate::response::Output;
 
 /// Most idle futures of one kind that a thread keeps.
 pub(crate) const FUTURES_MAX: usize = 1024;
@@ -145,8 +146,8 @@ pub(crate) struct Buffers {
     pub(crate) index: HeadIndex,
     /// A head that spans several received buffers.
     pub(crate) carry: Vec<u8>,
-    /// Bytes to be written.
-    pub(crate) output: Vec<u8>,
+    /// Responses to be written.
+    pub(crate) output: RefCell<Output>,
 }
 
 /// Takes a set of empty buffers.
@@ -157,9 +158,9 @@ pub(crate) fn take_buffers() -> Box<Buffers> {
         .flatten();
     idle.unwrap_or_else(|| {
         count(|c| c.buffers_allocated += 1);
-        let output = Vec::with_capacity(OUTPUT_BYTES);
+        let output = Output::new(Vec::with_capacity(OUTPUT_BYTES));
         Box::new(Buffers {
-            output,
+            output: RefCell::new(output),
             ..Buffers::default()
         })
     })
@@ -167,7 +168,8 @@ pub(crate) fn take_buffers() -> Box<Buffers> {
 
 /// Returns a set of buffers.
 pub(crate) fn put_buffers(mut buffers: Box<Buffers>) {
-    for buffer in [&mut buffers.carry, &mut buffers.output] {
+    let Buffers { carry, output, .. } = &mut *buffers;
+    for buffer in [carry, output.get_mut().clear()] {
         if buffer.capacity() > BUFFER_BYTES_KEPT {
             *buffer = Vec::new();
         }
@@ -224,9 +226,10 @@ mod tests {
     fn buffers_that_grew_too_large_are_not_kept() {
         let mut buffers = take_buffers();
         buffers.carry = vec![1; BUFFER_BYTES_KEPT + 1];
-        buffers.output.extend(b"left over");
+        buffers.output.get_mut().clear().extend(b"left over");
         put_buffers(buffers);
-        let buffers = take_buffers();
-        assert_eq!((buffers.carry.capacity(), buffers.output.len()), (0, 0));
+        let Buffers { carry, output, .. } = *take_buffers();
+        assert_eq!(carry.capacity(), 0);
+        assert!(output.into_inner().is_empty());
     }
 }

@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::error::Outcome;
 use crate::options::Options;
 use crate::pace::Stall;
 use crate::transport::{self, Transport};
@@ -34,18 +35,29 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    pub(crate) fn new(bytes: Vec<u8>, options: &Options) -> Self {
+    pub(crate) fn new(bytes: Vec<u8>) -> Self {
         Self {
             bytes,
-            date: options.date,
-            write_timeout: options.write_timeout,
-            minor: 1,
             ..Self::default()
         }
     }
 
-    pub(crate) fn into_buffer(self) -> Vec<u8> {
-        self.bytes
+    /// Makes ready for a connection. An output stays where it lies, as it is long to move.
+    pub(crate) fn serve(&mut self, options: &Options) {
+        self.begin(1, false, false);
+        (self.date, self.write_timeout) = (options.date, options.write_timeout);
+    }
+
+    /// Drops what was not sent. Returns the buffer, which is empty then.
+    pub(crate) fn clear(&mut self) -> &mut Vec<u8> {
+        self.bytes.clear();
+        self.written = 0;
+        &mut self.bytes
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.written == 0
     }
 
     /// Begins a response to a request with this minor version.
@@ -126,11 +138,12 @@ impl Output {
         stream: &S,
         cx: &mut Context<'_>,
         upto: usize,
-    ) -> Poll<Result<()>> {
+    ) -> Poll<Outcome<()>> {
         while self.written < upto {
             match stream.poll_write(cx, &self.bytes[self.written..upto]) {
                 Poll::Ready(Ok(0)) => {
-                    return Poll::Ready(Err(Error::Io(std::io::ErrorKind::WriteZero.into())));
+                    let error = std::io::Error::from(std::io::ErrorKind::WriteZero);
+                    return Poll::Ready(Err(error.into()));
                 }
                 Poll::Ready(Ok(n)) => self.written += n.min(upto - self.written),
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
@@ -150,7 +163,7 @@ impl Output {
         &mut self,
         stream: &S,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<()>> {
+    ) -> Poll<Outcome<()>> {
         self.poll_flush_to(stream, cx, self.bytes.len())
     }
 
@@ -165,25 +178,30 @@ impl Output {
         stream: &S,
         stall: &mut Stall<S>,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<()>> {
+    ) -> Poll<Outcome<()>> {
         match self.poll_flush_to(stream, cx, self.mark) {
-            Poll::Pending => stall.poll(stream, cx, self.written as u64).map(Err),
+            Poll::Pending => stalled(stall.poll(stream, cx, self.written as u64)),
             done => done,
         }
     }
 }
 
 /// Hands over everything in `output`.
-pub(crate) async fn flush<S: Transport>(stream: &S, output: &RefCell<Output>) -> Result<()> {
+pub(crate) async fn flush<S: Transport>(stream: &S, output: &RefCell<Output>) -> Outcome<()> {
     let mut stall = output.borrow().stall();
     core::future::poll_fn(|cx| {
         let mut output = output.borrow_mut();
         match output.poll_flush(stream, cx) {
-            Poll::Pending => stall.poll(stream, cx, output.written as u64).map(Err),
+            Poll::Pending => stalled(stall.poll(stream, cx, output.written as u64)),
             done => done,
         }
     })
     .await
+}
+
+/// The outcome when the peer acknowledges nothing for too long.
+fn stalled(stall: Poll<Error>) -> Poll<Outcome<()>> {
+    stall.map(|error| Err(Box::new(error)))
 }
 
 /// Writes `bytes` directly, not through `output`, but with its time limit.
@@ -481,7 +499,7 @@ impl<S: Transport> BodyWriter<'_, S> {
     /// # Cancel safety
     /// Nothing is lost when the future is dropped: the next write or flush goes on.
     pub async fn flush(&mut self) -> Result<()> {
-        flush(self.stream, self.output).await
+        Ok(flush(self.stream, self.output).await?)
     }
 
     /// Ends the body.

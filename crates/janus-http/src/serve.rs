@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use crate::body::{Body, BodyState};
+use crate::error::Outcome;
 use crate::framing::{self, Length};
 use crate::head::{self, HeadIndex, Progress};
 use crate::input::Input;
@@ -156,7 +157,7 @@ impl<S, H, W, F> Serve<S, H, W, F>
 where
     S: Transport,
     W: Fn(S, H, &'static Options, S::Piece) -> F,
-    F: Future<Output = (S, H, Result<Next>)> + 'static,
+    F: Future<Output = (S, H, Outcome<Next>)> + 'static,
 {
     /// Handles bytes received in the waiting state. Returns false when the peer has shut down.
     fn begin(&mut self, received: io::Result<Option<S::Piece>>) -> Result<bool> {
@@ -220,7 +221,7 @@ impl<S, H, W, F> Future for Serve<S, H, W, F>
 where
     S: Transport,
     W: Fn(S, H, &'static Options, S::Piece) -> F,
-    F: Future<Output = (S, H, Result<Next>)> + 'static,
+    F: Future<Output = (S, H, Outcome<Next>)> + 'static,
 {
     type Output = Result<()>;
 
@@ -265,7 +266,7 @@ async fn answer<S, H>(
     handler: H,
     options: &'static Options,
     first: S::Piece,
-) -> (S, H, Result<Next>)
+) -> (S, H, Outcome<Next>)
 where
     S: Transport,
     H: AsyncFn(Request<'_, S>, Responder<'_, S>) -> Result<Sent>,
@@ -281,15 +282,12 @@ where
         options,
         input: Input::new(std::mem::take(carry)),
         index,
-        output: RefCell::new(Output::new(std::mem::take(output), options)),
+        output,
     };
+    connection.output.borrow_mut().serve(options);
     connection.input.push(first);
     let outcome = connection.run(&handler).await;
-    let Conversation {
-        input, output: out, ..
-    } = connection;
-    *carry = input.into_carry();
-    *output = out.into_inner().into_buffer();
+    *carry = connection.input.into_carry();
     pool::put_buffers(buffers);
     (stream, handler, outcome)
 }
@@ -300,11 +298,11 @@ struct Conversation<'a, S: Transport> {
     options: &'static Options,
     input: Input<S::Piece>,
     index: &'a mut HeadIndex,
-    output: RefCell<Output>,
+    output: &'a RefCell<Output>,
 }
 
 impl<S: Transport> Conversation<'_, S> {
-    async fn run<H>(&mut self, handler: &H) -> Result<Next>
+    async fn run<H>(&mut self, handler: &H) -> Outcome<Next>
     where
         H: AsyncFn(Request<'_, S>, Responder<'_, S>) -> Result<Sent>,
     {
@@ -321,11 +319,11 @@ impl<S: Transport> Conversation<'_, S> {
             match self.exchange(handler).await {
                 Ok(End::KeepAlive) => next = Next::Wait,
                 Ok(End::Close) => {
-                    response::flush(self.stream, &self.output).await?;
+                    response::flush(self.stream, self.output).await?;
                     return Ok(Next::Close);
                 }
                 Ok(End::Linger) => {
-                    response::flush(self.stream, &self.output).await?;
+                    response::flush(self.stream, self.output).await?;
                     self.linger().await?;
                     return Ok(Next::Close);
                 }
@@ -335,10 +333,10 @@ impl<S: Transport> Conversation<'_, S> {
     }
 
     /// Waits until the next head is complete; returns false when no part of one has come.
-    async fn next_head(&mut self) -> Result<bool> {
+    async fn next_head(&mut self) -> Outcome<bool> {
         self.input.skip_empty_lines();
         if self.input.bytes().is_empty() {
-            response::flush(self.stream, &self.output).await?;
+            response::flush(self.stream, self.output).await?;
             return Ok(false);
         }
         match self
@@ -347,14 +345,14 @@ impl<S: Transport> Conversation<'_, S> {
         {
             Progress::Whole => Ok(true),
             Progress::Partial => {
-                response::flush(self.stream, &self.output).await?;
+                response::flush(self.stream, self.output).await?;
                 self.rest_of_head().await
             }
         }
     }
 
     /// Receives the rest of a head. It is parsed again only when its end has come, or it has become too long.
-    async fn rest_of_head(&mut self) -> Result<bool> {
+    async fn rest_of_head(&mut self) -> Outcome<bool> {
         let mut sleep = self
             .options
             .head_timeout
@@ -363,7 +361,10 @@ impl<S: Transport> Conversation<'_, S> {
         loop {
             match transport::recv_or(self.stream, sleep.as_mut()).await {
                 None => return Err(Reject::HeadTimeout.into()),
-                Some(received) => self.input.push(received?.ok_or(Error::UnexpectedEnd)?),
+                Some(received) => {
+                    let piece = received?.ok_or_else(|| Box::new(Error::UnexpectedEnd))?;
+                    self.input.push(piece);
+                }
             }
             let bytes = self.input.bytes();
             let (ended, so_far) = head::find_end(bytes, looked);
@@ -378,11 +379,11 @@ impl<S: Transport> Conversation<'_, S> {
     }
 
     /// Handles one request and its response.
-    async fn exchange<H>(&mut self, handler: &H) -> Result<End>
+    async fn exchange<H>(&mut self, handler: &H) -> Outcome<End>
     where
         H: AsyncFn(Request<'_, S>, Responder<'_, S>) -> Result<Sent>,
     {
-        let (stream, output, index) = (self.stream, &self.output, &*self.index);
+        let (stream, output, index) = (self.stream, self.output, &*self.index);
         let bytes = self.input.bytes();
         let behind = bytes.get(index.len()..).unwrap_or_default();
         let to_head = index.has_method(bytes, "HEAD");
@@ -413,13 +414,15 @@ impl<S: Transport> Conversation<'_, S> {
             let request = Request::new(bytes, index, Body::new(stream, behind, &mut state, &waits));
             let mut work = pin!(handler(request, Responder::new(stream, output, &waits)));
             let _proof = core::future::poll_fn(|cx| {
-                let done = work.as_mut().poll(cx);
+                let done = work.as_mut().poll(cx).map_err(Box::new);
                 if done.is_pending() {
                     // Earlier answers do not wait for this one. Any other error is returned by the next write.
                     let mut output = output.borrow_mut();
                     let flushed = output.poll_flush_earlier(stream, &mut stall, cx);
-                    if let Poll::Ready(Err(Error::Stalled)) = flushed {
-                        return Poll::Ready(Err(Error::Stalled));
+                    if let Poll::Ready(Err(error)) = flushed
+                        && let Error::Stalled = *error
+                    {
+                        return Poll::Ready(Err(error));
                     }
                 }
                 done
@@ -427,9 +430,8 @@ impl<S: Transport> Conversation<'_, S> {
             .await?;
         }
         if !output.borrow().is_complete() {
-            return Err(Error::Misuse(
-                "the handler returned the proof of another response",
-            ));
+            let misuse = "the handler returned the proof of another response";
+            return Err(Box::new(Error::Misuse(misuse)));
         }
         if !output.borrow().keep_alive {
             return Ok(if state.is_done() {
@@ -455,10 +457,10 @@ impl<S: Transport> Conversation<'_, S> {
     }
 
     /// Answers a refused request or a failed handler, if an answer can still be sent, and returns the error.
-    async fn refuse(&mut self, error: Error) -> Result<Next> {
+    async fn refuse(&mut self, error: Box<Error>) -> Outcome<Next> {
         {
             let mut output = self.output.borrow_mut();
-            match error {
+            match *error {
                 Error::Rejected(reject) => {
                     output.refuse(reject.status(), reject.explanation(), self.stream.now());
                 }
@@ -472,14 +474,14 @@ impl<S: Transport> Conversation<'_, S> {
                 return Err(error);
             }
         }
-        response::flush(self.stream, &self.output).await?;
+        response::flush(self.stream, self.output).await?;
         self.linger().await?;
         Err(error)
     }
 
     /// Shuts down our side and waits a little for the peer's end. Closing while the peer still sends would reset the connection, and the
     /// reset may overtake our answer.
-    async fn linger(&mut self) -> Result<()> {
+    async fn linger(&mut self) -> Outcome<()> {
         core::future::poll_fn(|cx| self.stream.poll_shutdown(cx)).await?;
         let mut sleep = self.stream.sleep(self.options.linger);
         let mut left = LINGER_BYTES_MAX;
