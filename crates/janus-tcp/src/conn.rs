@@ -188,17 +188,8 @@ impl<'a> Conn<'a> {
     ) -> Option<(ConnSlot, Conn<'a>)> {
         let hot = &mut store.hot[id];
         let conn = hot.conn?;
-        let (key, tcb) = store.tcbs.with_key(conn)?;
-        let lent = Conn {
-            id,
-            key,
-            tcb,
-            hot,
-            blocks: &mut store.blocks,
-            rules,
-            env,
-            effects: Effects::default(),
-        };
+        let record = store.tcbs.with_key(conn)?;
+        let lent = Conn::lent(record, (id, hot), &mut store.blocks, rules, env);
         Some((conn, lent))
     }
 
@@ -220,16 +211,9 @@ impl<'a> Conn<'a> {
         let Some(id) = tcb.hot() else {
             return Found::AtRest;
         };
-        Found::Busy(Conn {
-            id,
-            key,
-            tcb,
-            hot: &mut store.hot[id],
-            blocks: &mut store.blocks,
-            rules,
-            env,
-            effects: Effects::default(),
-        })
+        let block = (id, &mut store.hot[id]);
+        let blocks = &mut store.blocks;
+        Found::Busy(Conn::lent((key, tcb), block, blocks, rules, env))
     }
 
     /// Gives a hot block to a connection that has none, and borrows it. `None`: there is no block left.
@@ -241,20 +225,32 @@ impl<'a> Conn<'a> {
         env: &'a mut Env,
     ) -> Option<Conn<'a>> {
         let (key, tcb) = store.tcbs.with_key(conn)?;
-        let (id, hot) = store.hot.alloc_slot()?;
-        let stamps = tcb.attach(id);
-        let mut lent = Conn {
+        let block = store.hot.alloc_slot()?;
+        let stamps = tcb.attach(block.0);
+        let mut lent = Conn::lent((key, tcb), block, &mut store.blocks, rules, env);
+        lent.wake_up(conn, stamps);
+        Some(lent)
+    }
+
+    /// Puts together what is borrowed.
+    #[inline(always)]
+    fn lent(
+        (key, tcb): (KeyRef<'a>, &'a mut Tcb),
+        (id, hot): (HotId, &'a mut Hot),
+        blocks: &'a mut Blocks,
+        rules: &'a Rules,
+        env: &'a mut Env,
+    ) -> Conn<'a> {
+        Conn {
             id,
             key,
             tcb,
             hot,
-            blocks: &mut store.blocks,
+            blocks,
             rules,
             env,
             effects: Effects::default(),
-        };
-        lent.wake_up(conn, stamps);
-        Some(lent)
+        }
     }
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct Rules {
     /// Of the interface's addresses those of IPv4.
     own_v4: OwnV4,
     own_v6: OwnV6,
+    /// The largest segments that fit, over IPv4 and over IPv6.
+    largest: [u16; 2],
     secrets: Secrets,
     /// Sets of socket options.
     profiles: Profiles,
@@ -48,6 +50,7 @@ impl Rules {
             own_scale: config.buffer_sizes().scale(),
             own_v4: OwnV4::new(&interface),
             own_v6: OwnV6::new(&interface),
+            largest: [false, true].map(|v6| interface.mss(v6)),
             waits: Waits::of(&config),
             interface,
             profiles: Profiles::new(),
@@ -62,6 +65,7 @@ impl Rules {
         self.interface = interface.with_link_local();
         self.own_v4 = OwnV4::new(&self.interface);
         self.own_v6 = OwnV6::new(&self.interface);
+        self.largest = [false, true].map(|v6| self.interface.mss(v6));
     }
 
     /// Returns the next hop of packets to `peer`, as [`Interface::next_hop`] does.

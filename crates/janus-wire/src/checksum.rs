@@ -146,6 +146,13 @@ pub(crate) const fn complete(sum: u64) -> u16 {
     !fold_wide(sum)
 }
 
+/// Like [`complete`], of values and of `rest`, which begins at an even offset.
+#[inline]
+pub(crate) fn complete_with(values: u64, rest: &[u8]) -> u16 {
+    // Turned round, a wide word is the sum of its words turned round.
+    complete(add_carry(values, u64::from_be(wide(rest))))
+}
+
 /// Whether words that add up to `sum`, a checksum among them and not all of them zero, hold: whichever order of bytes they
 /// were read in.
 #[inline(always)]

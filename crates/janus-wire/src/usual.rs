@@ -173,11 +173,11 @@ impl<I> Headers<I> {
                 let pseudo = addresses + u64::from(proto::TCP) + len;
                 let numbers = u64::from(self.seq.0) + u64::from(self.ack.0);
                 let fixed = u64::from(ports) + numbers + u64::from(control);
-                let payload = match payload {
-                    [] => 0,
-                    payload => checksum::sum(payload, 0),
-                };
-                checksum::complete(pseudo + fixed + options_sum + u64::from(payload))
+                let headers = pseudo + fixed + options_sum;
+                match payload {
+                    [] => checksum::complete(headers),
+                    payload => checksum::complete_with(headers, payload),
+                }
             }
             None => 0,
         };

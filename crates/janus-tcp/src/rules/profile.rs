@@ -356,6 +356,24 @@ mod tests {
     }
 
     #[test]
+    fn a_set_is_the_readers_alone_if_it_says_nothing_else() {
+        let mut profiles = Profiles::new();
+        assert!(profiles.is_of_reader(DEFAULT));
+        let waking = SocketOptions {
+            wake_reader: Some(Duration::from_secs(1)),
+            ..SocketOptions::default()
+        };
+        let alone = profiles.intern(&waking).expect("a place");
+        assert!(profiles.is_of_reader(alone));
+        profiles.let_go(alone);
+        // In the same place.
+        let ttl = Some(9);
+        let both = profiles.intern(&SocketOptions { ttl, ..waking });
+        assert_eq!(both, Ok(alone));
+        assert!(!profiles.is_of_reader(alone));
+    }
+
+    #[test]
     fn equal_options_are_kept_once_and_the_defaults_never() {
         let mut profiles = Profiles::new();
         let plain = SocketOptions {

@@ -30,7 +30,7 @@ impl Rules {
     /// The largest segment that a connection takes and sends.
     #[inline]
     pub(crate) fn largest_segment(&self, key: &FlowKey, profile: u8) -> u16 {
-        let most = self.interface.mss(key.is_v6());
+        let most = self.largest[usize::from(key.is_v6())];
         if profile == DEFAULT {
             return most;
         }

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use janus_wire::FlowKey;
+
 use crate::rules::error::Error;
 use crate::store::cold::NONE;
 use crate::store::half_open::MAX_TRIES;
@@ -50,11 +52,13 @@ impl Listener {
     /// Whether a connection to this address may be for it.
     #[inline(always)]
     fn serves(&self, local: IpAddr) -> bool {
-        let all = match local {
-            IpAddr::V4(_) => self.all_v4,
-            IpAddr::V6(_) => self.all_v6,
-        };
-        all || self.local.ip() == local
+        self.serves_all(local.is_ipv6()) || self.local.ip() == local
+    }
+
+    /// Whether a connection to any address of a family may be for it.
+    #[inline(always)]
+    fn serves_all(&self, v6: bool) -> bool {
+        if v6 { self.all_v6 } else { self.all_v4 }
     }
 
     /// As many handshakes are half done as may wait to be accepted (Linux: inet_csk_reqsk_queue_is_full).
@@ -251,15 +255,16 @@ impl Listeners {
     /// The listener for a SYN to this address: one bound to just it before one bound to any. Of several that share a place,
     /// `hash` says which.
     #[inline(always)]
-    pub(crate) fn find(&self, local: IpAddr, port: u16, hash: u64) -> Option<ListenerId> {
-        let first = usize::from(self.by_port[usize::from(port)]).checked_sub(1)?;
+    pub(crate) fn find(&self, key: &FlowKey, hash: u64) -> Option<ListenerId> {
+        let first = usize::from(self.by_port[usize::from(key.local_port())]).checked_sub(1)?;
         if let Some(only) = &self.slots[first]
             && only.next == 0
             && !only.shared
         {
-            return only.serves(local).then_some(ListenerId(first as u32));
+            let serves = only.serves_all(key.is_v6()) || only.local.ip() == key.local();
+            return serves.then_some(ListenerId(first as u32));
         }
-        self.find_among(local, port, hash)
+        self.find_among(key.local(), key.local_port(), hash)
     }
 
     /// Like [`Listeners::find`], where several may do.

@@ -36,6 +36,24 @@ fn an_idle_connection_holds_no_hot_block() {
     pair.assert_clean();
 }
 
+/// Who lets go of a stream whose only option was its reader's leaves none: nothing is swept for the rest of its life.
+#[test]
+fn a_readers_option_ends_with_its_reader() {
+    let mut pair = pair();
+    let (a, b) = pair.open(40_000);
+    let swept = |pair: &Pair| pair.a.stack.next_sweep().is_some();
+    let silence = Some(Duration::from_secs(60));
+    let set = pair.a.stack.set_wake_reader(pair.now, a, silence);
+    assert_eq!((set, swept(&pair)), (Ok(()), true));
+    assert_eq!(pair.a.stack.write(pair.now, a, b"hello"), Ok(5));
+    pair.a.stack.close(pair.now, a);
+    assert_eq!((swept(&pair), pair.a.stack.connections()), (false, 1));
+    pair.steps(10);
+    assert_eq!(pair.b.stack.read(pair.now, b, &mut [0; 16]), Ok(5));
+    pair.b.stack.close(pair.now, b);
+    pair.assert_clean();
+}
+
 /// A request from `a`, answered in the turn in which it arrives. Gives the segments each side sent for it.
 fn exchange(pair: &mut Pair, a: ConnId, b: ConnId) -> (u64, u64) {
     let of = |host: &Host| host.stack.counters().segments_out;

@@ -26,10 +26,7 @@ impl Stack {
         frame: &Frame,
         old: Option<SeqNum>,
     ) -> Option<ConnSlot> {
-        let listener = self
-            .index
-            .listeners
-            .find(p.key().local(), p.key().local_port(), p.hash());
+        let listener = self.index.listeners.find(p.key(), p.hash());
         if p.flags().contains(Flags::RST) {
             return None;
         }
@@ -94,7 +91,7 @@ impl Stack {
         self.rules.secrets().note_cookie(self.env.now);
         self.env.counters.cookies_sent += 1;
         self.syn_ack(
-            *p.key(),
+            p.key(),
             &record,
             offer.timestamp(clock, self.rules.secrets().stamps().bits()),
         );

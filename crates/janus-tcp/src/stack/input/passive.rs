@@ -86,7 +86,7 @@ impl Stack {
         }
         self.index.listeners.half_opened(id);
         let clock = self.rules.timestamp(stamps, self.env.now_ms);
-        self.syn_ack(*p.key(), &record, clock);
+        self.syn_ack(p.key(), &record, clock);
     }
 
     /// Sends the SYN-ACK of a half-open record once more.
@@ -94,15 +94,15 @@ impl Stack {
         let record = *self.index.half_open.get(slot);
         let key = self.index.half_open.key(slot);
         let clock = self.rules.timestamp(record.stamps, self.env.now_ms);
-        self.syn_ack(key, &record, clock);
+        self.syn_ack(&key, &record, clock);
     }
 
     /// The SYN-ACK that a record describes, with the timestamp `clock` if it has timestamps.
     /// Keeps 2018-1, 3168-12, MAY-3, SHLD-5.
-    pub(crate) fn syn_ack(&mut self, key: FlowKey, record: &HalfOpen, clock: u32) {
+    pub(crate) fn syn_ack(&mut self, key: &FlowKey, record: &HalfOpen, clock: u32) {
         let scaled = record.peer_scale != NO_SCALE;
         let profile = self.index.listeners.profile(record.listener());
-        let mss = self.rules.largest_segment(&key, profile);
+        let mss = self.rules.largest_segment(key, profile);
         let repeats = record.tries.saturating_sub(1);
         let user_timeout = self.rules.timeout_in_syn(profile, repeats);
         let window = self.rules.first_window(profile);
@@ -119,7 +119,7 @@ impl Stack {
                 false => UsualOptions::PlainSyn { mss, scale },
             };
             let segment = Usual {
-                key: &key,
+                key,
                 label: record.stamps.flow_label(),
                 numbers,
                 control: (flags, window),
@@ -139,7 +139,7 @@ impl Stack {
             user_timeout,
             ..Options::NONE
         };
-        let segment = Outgoing::new(key, numbers, flags, window, options, profile);
+        let segment = Outgoing::new(*key, numbers, flags, window, options, profile);
         self.ip().reply(&segment);
     }
 

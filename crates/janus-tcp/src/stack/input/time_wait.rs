@@ -24,11 +24,7 @@ impl Stack {
     /// Whether a segment opens nothing because no shard listens: it is a stray like others (Linux: tcp_v4_rcv).
     pub(crate) fn opens_nothing(&mut self, slot: u32, p: &Parsed) -> bool {
         let key = p.key();
-        let asked = self
-            .index
-            .listeners
-            .find(key.local(), key.local_port(), p.hash())
-            .is_some();
+        let asked = self.index.listeners.find(key, p.hash()).is_some();
         if !asked {
             self.challenge_for_record(slot);
         }
