@@ -36,7 +36,7 @@ fn an_idle_connection_holds_no_hot_block() {
     pair.assert_clean();
 }
 
-/// Who lets go of a stream whose only option was its reader's leaves none: nothing is swept for the rest of its life.
+/// A stream that is closed leaves an option that is only its reader's: nothing is swept for the rest of its life.
 #[test]
 fn a_readers_option_ends_with_its_reader() {
     let mut pair = pair();
