@@ -42,22 +42,15 @@ impl Output {
         }
     }
 
-    /// Makes ready for a connection. An output stays where it lies, as it is long to move.
+    /// Makes ready for a connection, with an empty buffer. An output stays where it lies, as it is long to move.
     pub(crate) fn serve(&mut self, options: &Options) {
+        self.written = 0;
         self.begin(1, false, false);
         (self.date, self.write_timeout) = (options.date, options.write_timeout);
     }
 
-    /// Drops what was not sent. Returns the buffer, which is empty then.
-    pub(crate) fn clear(&mut self) -> &mut Vec<u8> {
-        self.bytes.clear();
-        self.written = 0;
+    pub(crate) const fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
-    }
-
-    #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.bytes.is_empty() && self.written == 0
     }
 
     /// Begins a response to a request with this minor version.

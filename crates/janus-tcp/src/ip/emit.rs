@@ -42,14 +42,26 @@ pub(crate) fn known_envelope<'h>(
 }
 
 impl Ip<'_> {
-    /// Finds how frames of a flow are written, and whether they can leave at once.
-    #[inline]
-    fn envelope(&mut self, key: &FlowKey, profile: u8) -> (Envelope, Result<(), Unresolved>) {
+    /// Lets `write` write a frame of a flow as its next hop wants it, and finds whether it can leave at once.
+    #[inline(always)]
+    fn in_envelope(
+        &mut self,
+        key: &FlowKey,
+        profile: u8,
+        write: impl FnOnce(&Envelope) -> u16,
+    ) -> (u16, Result<(), Unresolved>) {
         let now = self.env.now;
-        match known_envelope(self.rules, self.host, KeyRef::of(key), profile, now) {
-            Some(envelope) => (*envelope, Ok(())),
-            None => self.envelope_by_search(key, profile),
-        }
+        let searched;
+        let (envelope, resolved) =
+            match known_envelope(self.rules, self.host, KeyRef::of(key), profile, now) {
+                Some(known) => (known, Ok(())),
+                None => {
+                    let resolved;
+                    (searched, resolved) = self.envelope_by_search(key, profile);
+                    (&searched, resolved)
+                }
+            };
+        (write(envelope), resolved)
     }
 
     /// Finds the same where [`known_envelope`] has no answer.
@@ -105,8 +117,8 @@ impl Ip<'_> {
             FlowKey::V4(_) => 0,
             FlowKey::V6(_) => self.rules.flow_label(&segment.key),
         };
-        let (envelope, resolved) = self.envelope(&segment.key, segment.profile);
-        let len = envelope.write(&mut buf, (HEADROOM, 0), segment, label);
+        let write = |envelope: &Envelope| envelope.write(&mut buf, (HEADROOM, 0), segment, label);
+        let (len, resolved) = self.in_envelope(&segment.key, segment.profile, write);
         self.env.counters.resets_out += u64::from(segment.is_reset());
         self.queue_reply(Frame::new(buf, len), resolved);
         true
@@ -118,24 +130,17 @@ impl Ip<'_> {
         let Some(mut buf) = self.reply_buffer() else {
             return;
         };
-        let (key, profile, now) = (KeyRef::of(segment.key), segment.profile, self.env.now);
-        let searched;
-        let (envelope, resolved) = match known_envelope(self.rules, self.host, key, profile, now) {
-            Some(known) => (known, Ok(())),
-            None => {
-                let resolved;
-                (searched, resolved) = self.envelope_by_search(segment.key, profile);
-                (&searched, resolved)
-            }
+        let write = |envelope: &Envelope| {
+            envelope.write_usual(
+                &mut buf,
+                (HEADROOM, 0),
+                (KeyRef::of(segment.key), segment.label),
+                segment.options,
+                segment.numbers,
+                segment.control,
+            )
         };
-        let len = envelope.write_usual(
-            &mut buf,
-            (HEADROOM, 0),
-            (key, segment.label),
-            segment.options,
-            segment.numbers,
-            segment.control,
-        );
+        let (len, resolved) = self.in_envelope(segment.key, segment.profile, write);
         self.queue_reply(Frame::new(buf, len), resolved);
     }
 

@@ -36,16 +36,9 @@ impl Arrivals {
     }
 
     fn hurry_more(&mut self, cold: &Tcb, most: u32) {
-        let (window, each) = (cold.receive_window(), 2 * u32::from(self.mss));
-        let fit = if window >= most * each {
-            most
-        } else {
-            match window / each {
-                0 => most.min(2),
-                fit => fit,
-            }
-        };
-        let quick = self.quick().max(fit as u8);
+        let fit = cold.receive_window() / (2 * u32::from(self.mss));
+        let fit = if fit == 0 { 2 } else { fit };
+        let quick = self.quick().max(fit.min(most) as u8);
         self.counts = self.counts & !QUICK | quick;
     }
 

@@ -52,13 +52,11 @@ impl Listener {
     /// Whether a connection to this address may be for it.
     #[inline(always)]
     fn serves(&self, local: IpAddr) -> bool {
-        self.serves_all(local.is_ipv6()) || self.local.ip() == local
-    }
-
-    /// Whether a connection to any address of a family may be for it.
-    #[inline(always)]
-    fn serves_all(&self, v6: bool) -> bool {
-        if v6 { self.all_v6 } else { self.all_v4 }
+        let all = match local {
+            IpAddr::V4(_) => self.all_v4,
+            IpAddr::V6(_) => self.all_v6,
+        };
+        all || self.local.ip() == local
     }
 
     /// As many handshakes are half done as may wait to be accepted (Linux: inet_csk_reqsk_queue_is_full).
@@ -205,7 +203,8 @@ impl Listeners {
         }
     }
 
-    /// The handshake of such a record is done: `conn` waits to be accepted. Returns who waits for that.
+    /// A handshake is done: `conn` waits to be accepted. Returns who waits for that. A record whose SYN-ACK was sent `tries` times is gone
+    /// by it; after a cookie, 0, there was none.
     #[inline(always)]
     pub(crate) fn established(
         &mut self,
@@ -214,7 +213,9 @@ impl Listeners {
         conn: ConnSlot,
     ) -> Option<&mut u32> {
         let listener = self.get(id)?;
-        listener.one_less(tries);
+        if tries > 0 {
+            listener.one_less(tries);
+        }
         listener.queue.push_back(conn);
         Some(&mut listener.acceptor)
     }
@@ -261,8 +262,7 @@ impl Listeners {
             && only.next == 0
             && !only.shared
         {
-            let serves = only.serves_all(key.is_v6()) || only.local.ip() == key.local();
-            return serves.then_some(ListenerId(first as u32));
+            return only.serves(key.local()).then_some(ListenerId(first as u32));
         }
         self.find_among(key.local(), key.local_port(), hash)
     }

@@ -9,7 +9,7 @@ use crate::congestion::{self, INITIAL_SEGMENTS};
 use crate::ip::walks::{DYNAMIC_FIRST, DYNAMIC_PORTS};
 use crate::rules::error::Error;
 use crate::rules::isn;
-use crate::rules::profile::SocketOptions;
+use crate::rules::profile::{DEFAULT, SocketOptions};
 use crate::stack::{ConnId, Stack};
 use crate::store::cold::{EndReason, NONE, State, Tcb};
 use crate::store::keys::Key;
@@ -164,7 +164,7 @@ impl Stack {
         let cold = &mut self.store.tcbs[conn];
         *cold = Tcb {
             snd_nxt: iss + 1u32,
-            mss: self.rules.interface().mss(key.is_v6()),
+            mss: self.rules.largest_segment(key, DEFAULT),
             generation: cold.generation,
             last_heard_ms: self.env.now_ms,
             cwnd_code: congestion::encode_window(INITIAL_SEGMENTS),

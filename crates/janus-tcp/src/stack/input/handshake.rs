@@ -164,7 +164,7 @@ impl Stack {
             return None;
         }
         self.env.counters.cookies_accepted += 1;
-        self.stand_in_queue(id, conn);
+        self.stand_in_queue(id, &record, conn);
         Some(conn)
     }
 }

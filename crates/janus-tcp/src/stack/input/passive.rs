@@ -283,11 +283,7 @@ impl Stack {
         self.index.half_open.remove(slot);
         self.index.established = Some(conn);
         self.moved(key);
-        let listeners = &mut self.index.listeners;
-        if let Some(acceptor) = listeners.established(listener, record.tries, conn) {
-            self.schedule.wake(acceptor);
-        }
-        self.env.counters.accepted += 1;
+        self.stand_in_queue(listener, record, conn);
         Some(conn)
     }
 
@@ -363,11 +359,12 @@ impl Stack {
         Some(conn)
     }
 
-    /// A new connection waits to be accepted.
-    pub(crate) fn stand_in_queue(&mut self, id: ListenerId, conn: ConnSlot) {
-        if let Some(listener) = self.index.listeners.get(id) {
-            listener.queue.push_back(conn);
-            self.schedule.wake(&mut listener.acceptor);
+    /// A new connection, which `record` has become, waits to be accepted.
+    #[inline(always)]
+    pub(crate) fn stand_in_queue(&mut self, id: ListenerId, record: &HalfOpen, conn: ConnSlot) {
+        let listeners = &mut self.index.listeners;
+        if let Some(acceptor) = listeners.established(id, record.tries, conn) {
+            self.schedule.wake(acceptor);
         }
         self.env.counters.accepted += 1;
     }
