@@ -2,7 +2,7 @@
 //! again, in an order that is not that in which they were opened: with few of them everything is in cache, with millions
 //! each request meets cold memory. With more connections than requests at a time the client acknowledges each response
 //! by a segment of its own, as its next request is far away. `placement=engine` is the TCP engine alone, without runtime
-//! and tasks; `combined` has a task for each connection (`app=http`: one of `janus-http`); `split` has an I/O core beside
+//! and tasks; `combined` has a task for each connection (`app=http`: one of `janus-http`), `rest` one for each request, as connections rest between; `split` has an I/O core beside
 //! the shard, and the time of both counts, also that in which they find nothing to do (`placement` leaves it out).
 //!
 //! All sides work in turns. `relation` is what a request takes on one side over what it takes on the other, round by
@@ -71,9 +71,12 @@ fn all_served(report: &mut Report, conns: u32, rounds: Rounds) {
         }
     };
     for six in [false, true] {
-        let [engine, task, http, _] = Serving::ALL.map(|serving| cell(serving, six));
+        let [engine, task, http, _, rest, http_rest] =
+            Serving::ALL.map(|serving| cell(serving, six));
         relate("task_over_engine", task, engine);
         relate("http_over_engine", http, engine);
+        relate("rest_over_task", rest, task);
+        relate("http_rest_over_http", http_rest, http);
     }
     for serving in Serving::ALL {
         relate("six_over_four", cell(serving, true), cell(serving, false));

@@ -95,6 +95,13 @@ impl Server {
         Self::start_between(ends, layout, app, held, |builder| builder, begin)
     }
 
+    /// Starts one whose connections rest between requests.
+    pub fn start_resting(ends: Ends, layout: Layout, app: App, held: u32) -> Self {
+        let kind = app.clone();
+        let serve = async move |listener| at_rest(&kind, listener).await;
+        Self::start_serving(ends, layout, app, held, |builder| builder, serve)
+    }
+
     /// The same on a runtime that `configure` has a say in; what the application does with a connection is `begin`'s.
     pub fn start_with(
         layout: Layout,
@@ -114,6 +121,22 @@ impl Server {
         held: u32,
         configure: impl FnOnce(Builder) -> Builder,
         begin: impl Fn(TcpStream) + Clone + Send + Sync + 'static,
+    ) -> Self {
+        let serve = async move |listener: TcpListener| loop {
+            let (stream, _) = listener.accept().await?;
+            begin(stream);
+        };
+        Self::start_serving(ends, layout, app, held, configure, serve)
+    }
+
+    /// Starts one whose cores do with their listeners what `serve` does.
+    fn start_serving(
+        ends: Ends,
+        layout: Layout,
+        app: App,
+        held: u32,
+        configure: impl FnOnce(Builder) -> Builder,
+        serve: impl AsyncFn(TcpListener) -> std::io::Result<()> + Clone + Send + Sync + 'static,
     ) -> Self {
         let plan = Arc::new(Plan::new(layout.queues(), held));
         let device = Device {
@@ -149,7 +172,7 @@ impl Server {
             answers: Mutex::new(Vec::new()),
         });
         let at_desk = Arc::clone(&desk);
-        let main = move || serve(begin.clone(), ends.listen_at(), Arc::clone(&at_desk));
+        let main = move || main(serve.clone(), ends.listen_at(), Arc::clone(&at_desk));
         let thread = std::thread::spawn(move || runtime.run(main));
         let server = Self {
             plan,
@@ -285,12 +308,33 @@ impl Server {
 }
 
 /// The main of every core.
-async fn serve(begin: impl Fn(TcpStream), at: SocketAddr, desk: Arc<Desk>) -> janus::Result {
+async fn main(
+    serve: impl AsyncFn(TcpListener) -> std::io::Result<()>,
+    at: SocketAddr,
+    desk: Arc<Desk>,
+) -> janus::Result {
     let listener = TcpListener::bind(at).await?;
     janus::spawn(answer_reports(desk));
-    loop {
-        let (stream, _) = listener.accept().await?;
-        begin(stream);
+    Ok(serve(listener).await?)
+}
+
+/// Serves connections that rest between requests.
+async fn at_rest(app: &App, listener: TcpListener) -> std::io::Result<()> {
+    match app {
+        App::Echo => {
+            janus::net::serve(listener, async |stream| {
+                let Some(piece) = stream.recv().await? else {
+                    return Ok(None);
+                };
+                stream.write_all(&piece).await?;
+                Ok(Some(stream.rest()))
+            })
+            .await
+        }
+        App::Http { .. } => {
+            janus_http::serve_listener(listener, async |_, response| response.ok().send(BODY).await)
+                .await
+        }
     }
 }
 

@@ -29,23 +29,35 @@ pub enum Serving {
     Http,
     /// A polling core beside a shard with an async task for each connection.
     Split,
+    /// One core whose connections rest between requests.
+    Rest,
+    /// The same with `janus-http`.
+    HttpRest,
 }
 
 impl Serving {
-    pub const ALL: [Self; 4] = [Self::Engine, Self::Task, Self::Http, Self::Split];
+    pub const ALL: [Self; 6] = [
+        Self::Engine,
+        Self::Task,
+        Self::Http,
+        Self::Split,
+        Self::Rest,
+        Self::HttpRest,
+    ];
 
     pub fn placement(self) -> &'static str {
         match self {
             Self::Engine => "engine",
             Self::Task | Self::Http => Layout::COMBINED.name(),
+            Self::Rest | Self::HttpRest => "rest",
             Self::Split => Layout::SPLIT.name(),
         }
     }
 
     fn app(self) -> App {
         match self {
-            Self::Http => App::http(BODY),
-            Self::Engine | Self::Task | Self::Split => App::Echo,
+            Self::Http | Self::HttpRest => App::http(BODY),
+            Self::Engine | Self::Task | Self::Split | Self::Rest => App::Echo,
         }
     }
 
@@ -154,10 +166,13 @@ impl Side {
             engine.clock = Clock::patient();
             (Behind::Bare(Box::new(engine)), plan)
         } else {
-            let server = if cell.ends_first {
-                Server::start_between(ends, layout, app, cell.held, |builder| builder, begin_once)
-            } else {
-                Server::start_at(ends, layout, app, cell.held)
+            let rests = matches!(cell.serving, Serving::Rest | Serving::HttpRest);
+            let server = match (cell.ends_first, rests) {
+                (true, _) => {
+                    Server::start_between(ends, layout, app, cell.held, |it| it, begin_once)
+                }
+                (false, false) => Server::start_at(ends, layout, app, cell.held),
+                (false, true) => Server::start_resting(ends, layout, app, cell.held),
             };
             let plan = Arc::clone(&server.plan);
             (Behind::Whole(server), plan)

@@ -52,6 +52,6 @@ pub use options::Options;
 pub use pool::{PoolCounters, counters};
 pub use request::Request;
 pub use response::{BodyWriter, Responder, ResponseHead, Sent};
-pub use serve::{serve, serve_with};
+pub use serve::{serve, serve_listener, serve_listener_with, serve_with};
 pub use status::reason;
 pub use transport::Transport;

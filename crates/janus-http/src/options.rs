@@ -1,6 +1,6 @@
 //! Limits of a server. Each has a name, a default for a server that strangers reach, and an answer when it is hit.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
 /// Limits of a server. Kept in a `static`, so that a waiting connection holds one reference to it.
@@ -30,6 +30,8 @@ pub struct Options {
     pub body_grace: Duration,
     /// Longest wait for the next request of a connection that is kept, which is closed without an answer beyond.
     pub idle_timeout: Option<Duration>,
+    /// Most requests of one connection: the last answer says that it ends with it. `None`: as many as come.
+    pub requests: Option<NonZeroU16>,
     /// Longest wait of a response for a peer that acknowledges nothing of it: the connection is reset beyond.
     pub write_timeout: Option<Duration>,
     /// Longest wait of a connection that is being closed for the peer's end, so that the last answer is not lost to a
@@ -51,6 +53,7 @@ impl Options {
         body_rate: NonZeroU32::new(240),
         body_grace: Duration::from_secs(30),
         idle_timeout: Some(Duration::from_secs(60)),
+        requests: None,
         write_timeout: Some(Duration::from_secs(30)),
         linger: Duration::from_secs(2),
         date: true,

@@ -1,5 +1,7 @@
-//! One connection of a server, from its first byte to its last. Between requests it is a few words; the future that handles received bytes
-//! comes from the pool and goes back when all requests are answered.
+//! One connection of a server, from its first byte to its last. Between requests it is a few words, or at rest ([`at_rest`]); the future
+//! that handles received bytes comes from the pool and goes back when all requests are answered.
+
+mod at_rest;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -36,7 +38,10 @@ pub(crate) async fn last_request_is_due() {
 
 pub(crate) static DEFAULT: Options = Options::DEFAULT;
 
-/// Serves the requests of one connection, one after the other, until either side ends it.
+pub use at_rest::{serve_listener, serve_listener_with};
+
+/// Serves the requests of one connection, one after the other, until either side ends it. Between requests it keeps the task that awaits
+/// this; [`serve_listener`] needs none.
 ///
 /// The handler gets each request with a responder for one response. If it returns an error before any part of the response was sent, the
 /// client gets the status that fits the client's mistake, else 500.
@@ -99,13 +104,15 @@ where
         since: None,
         phase: Phase::First,
         woken: Woken::Never,
+        served: 0,
         work: answer::<S, H>,
     }
 }
 
 /// Next state of a connection when everything received is answered.
 enum Next {
-    Wait,
+    /// So many requests have been answered.
+    Wait(u16),
     /// Still waits for a request: the bytes received were none.
     WaitOn,
     Close,
@@ -140,6 +147,8 @@ struct Serve<S: Transport, H, W, F: Future + 'static> {
     since: Option<NonZeroU32>,
     phase: Phase,
     woken: Woken,
+    /// Requests answered, at most [`u16::MAX`].
+    served: u16,
     work: W,
 }
 
@@ -156,7 +165,7 @@ impl<S: Transport, H, W, F: Future + 'static> Unpin for Serve<S, H, W, F> {}
 impl<S, H, W, F> Serve<S, H, W, F>
 where
     S: Transport,
-    W: Fn(S, H, &'static Options, S::Piece) -> F,
+    W: Fn(S, H, &'static Options, S::Piece, u16) -> F,
     F: Future<Output = (S, H, Outcome<Next>)> + 'static,
 {
     /// Handles bytes received in the waiting state. Returns false when the peer has shut down.
@@ -168,7 +177,7 @@ where
         let Some(piece) = received? else {
             return Ok(false);
         };
-        let work = (self.work)(stream, handler, self.options, piece);
+        let work = (self.work)(stream, handler, self.options, piece, self.served);
         self.state = State::Handling(Pooled::new(work));
         Ok(true)
     }
@@ -220,7 +229,7 @@ where
 impl<S, H, W, F> Future for Serve<S, H, W, F>
 where
     S: Transport,
-    W: Fn(S, H, &'static Options, S::Piece) -> F,
+    W: Fn(S, H, &'static Options, S::Piece, u16) -> F,
     F: Future<Output = (S, H, Outcome<Next>)> + 'static,
 {
     type Output = Result<()>;
@@ -248,7 +257,10 @@ where
                     };
                     this.state = State::Done;
                     match outcome? {
-                        Next::Wait => (this.phase, this.since) = (Phase::Further, None),
+                        Next::Wait(served) => {
+                            (this.phase, this.since) = (Phase::Further, None);
+                            this.served = served;
+                        }
                         Next::WaitOn => {}
                         Next::Close => return Poll::Ready(Ok(())),
                     }
@@ -260,13 +272,30 @@ where
     }
 }
 
-/// Answers all requests that have arrived, beginning with `first`.
+/// Like [`answer_all`], with the stream and the handler for that time.
 async fn answer<S, H>(
     stream: S,
     handler: H,
     options: &'static Options,
     first: S::Piece,
+    served: u16,
 ) -> (S, H, Outcome<Next>)
+where
+    S: Transport,
+    H: AsyncFn(Request<'_, S>, Responder<'_, S>) -> Result<Sent>,
+{
+    let outcome = answer_all(&stream, &handler, options, first, served).await;
+    (stream, handler, outcome)
+}
+
+/// Answers all requests that have arrived, beginning with `first`, after so many before.
+async fn answer_all<S, H>(
+    stream: &S,
+    handler: &H,
+    options: &'static Options,
+    first: S::Piece,
+    served: u16,
+) -> Outcome<Next>
 where
     S: Transport,
     H: AsyncFn(Request<'_, S>, Responder<'_, S>) -> Result<Sent>,
@@ -278,18 +307,19 @@ where
         output,
     } = &mut *buffers;
     let mut connection = Conversation {
-        stream: &stream,
+        stream,
         options,
         input: Input::new(std::mem::take(carry)),
         index,
         output,
+        served,
     };
     connection.output.borrow_mut().serve(options);
     connection.input.push(first);
-    let outcome = connection.run(&handler).await;
+    let outcome = connection.run(handler).await;
     *carry = connection.input.into_carry();
     pool::put_buffers(buffers);
-    (stream, handler, outcome)
+    outcome
 }
 
 /// A connection with requests in hand.
@@ -299,6 +329,8 @@ struct Conversation<'a, S: Transport> {
     input: Input<S::Piece>,
     index: &'a mut HeadIndex,
     output: &'a RefCell<Output>,
+    /// Requests answered, at most [`u16::MAX`].
+    served: u16,
 }
 
 impl<S: Transport> Conversation<'_, S> {
@@ -317,7 +349,7 @@ impl<S: Transport> Conversation<'_, S> {
                 }
             }
             match self.exchange(handler).await {
-                Ok(End::KeepAlive) => next = Next::Wait,
+                Ok(End::KeepAlive) => next = Next::Wait(self.served),
                 Ok(End::Close) => {
                     response::flush(self.stream, self.output).await?;
                     return Ok(Next::Close);
@@ -392,7 +424,12 @@ impl<S: Transport> Conversation<'_, S> {
         if matches!(framing.length, Length::Sized(n) if n > self.options.body_bytes) {
             return Err(Reject::BodyTooLarge.into());
         }
-        output.borrow_mut().keep_alive = framing.keep_alive && !stream.is_leaving();
+        self.served = self.served.saturating_add(1);
+        let last = self
+            .options
+            .requests
+            .is_some_and(|most| self.served >= most.get());
+        output.borrow_mut().keep_alive = framing.keep_alive && !last && !stream.is_leaving();
 
         // A client that has begun the body does not wait for 100.
         let mut stall = output.borrow().stall();

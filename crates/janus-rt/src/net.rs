@@ -15,6 +15,7 @@ mod poll_traits;
 mod readiness;
 mod recv_buf;
 mod resolver;
+mod rest;
 mod send_buf;
 #[cfg(test)]
 mod sizes;
@@ -40,11 +41,12 @@ use crate::task::coop;
 
 pub use address::{Target, ToAddress};
 pub use buffered::BufferedStream;
-pub use janus_tcp::{CongestionControl, Datagram, Info, SocketOptions, Uto};
+pub use janus_tcp::{CongestionControl, Datagram, Info, RestLimits, SocketOptions, Uto};
 pub use listener::{Accept, TcpListener};
 pub use readiness::{Interest, Ready};
 pub use recv_buf::RecvBuf;
 pub use resolver::lookup_host;
+pub use rest::{Handler, Resting, ServedStream, serve};
 pub use send_buf::SendBuf;
 pub use socket::TcpSocket;
 pub use stream::{

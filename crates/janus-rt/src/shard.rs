@@ -7,6 +7,7 @@ pub(crate) mod core_context;
 mod elsewhere;
 mod end;
 mod forwarder;
+pub(crate) mod handlers;
 #[cfg(test)]
 pub(crate) mod hops;
 mod leaving;
@@ -97,6 +98,8 @@ pub(crate) struct Work {
     owes_ring: bool,
     /// Turns since the last one in which nothing was to do.
     busy_turns: u32,
+    /// Where the search for connections at rest goes on at the runtime's end.
+    rests_closed: Option<usize>,
     pub(crate) update: UpdateWork,
     /// `None`: no policy wants to know.
     sampling: Option<Sampling>,
@@ -120,6 +123,7 @@ impl Work {
             open: false,
             owes_ring: false,
             busy_turns: 0,
+            rests_closed: None,
             update: UpdateWork::default(),
             sampling: sampled.then(Sampling::new),
             entries: losses::Entries::default(),
@@ -404,9 +408,10 @@ impl Shard {
                 self.ctx.wake(token);
             }
             if ready < BURST {
-                return;
+                break;
             }
         }
+        self.ctx.begin_roused();
     }
 
     /// Sends what answers for no task, before tasks run: a SYN-ACK need not wait for them.

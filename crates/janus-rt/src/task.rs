@@ -66,6 +66,12 @@ pub fn spawn<F: Future + 'static>(future: F) -> JoinHandle<F::Output> {
     handle
 }
 
+/// Spawns a task on this thread's core that nobody will join or abort: its memory does not wear out. Drops it where there is no core.
+#[inline]
+pub(crate) fn begin<F: Future + 'static>(future: F) {
+    context::with(|core| core.begin(future));
+}
+
 /// Returns the id of the task that `waker` wakes, if it is a task of this thread's core.
 #[inline]
 pub(crate) fn local_id(waker: &Waker) -> Option<TaskId> {

@@ -20,7 +20,6 @@ use crate::store::flows::KeyRef;
 use crate::store::hot::{Hot, Stalled, TimerKind, hot_flag};
 use crate::store::keys::{ConnSlot, HotId};
 use crate::store::outgoing::Outgoing;
-use crate::store::schedule::Token;
 use crate::store::{Blocks, Store, rto, window};
 use crate::time::Instant;
 use crate::wire::parse::Parsed;
@@ -63,7 +62,7 @@ pub(crate) struct View<'a> {
 pub(crate) struct Effects {
     bits: u16,
     over: Over,
-    /// Token of the task to be woken by [`effect::WAKE_READER`].
+    /// The record's word of the reader to be woken by [`effect::WAKE_READER`].
     reader: u32,
 }
 
@@ -119,8 +118,8 @@ impl Effects {
     }
 
     #[inline(always)]
-    pub(crate) fn reader(self) -> Token {
-        Token(self.reader)
+    pub(crate) fn reader(self) -> u32 {
+        self.reader
     }
 
     /// Why the connection has ended, if that is all that is rare.

@@ -69,6 +69,7 @@ pub use store::counters::Counters;
 pub use store::listener::ListenerId;
 pub use store::moves::MOVES_MAX;
 pub use store::pressure::Pressure;
+pub use store::rest::{REST_HANDLERS, Rest, RestLimits};
 pub use store::schedule::Token;
 pub use store::stub::STUBS_MAX;
 pub use store::wheel;

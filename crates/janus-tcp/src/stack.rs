@@ -5,6 +5,7 @@
 pub(crate) mod api;
 mod ends;
 pub(crate) mod input;
+mod sweep;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -322,7 +323,8 @@ impl Stack {
             self.schedule.output.push_back(Some(id));
         }
         if effects.has(effect::WAKE_READER) {
-            self.schedule.ready.push_back(effects.reader());
+            let whose = || self.store.tcbs.id_of(conn);
+            self.schedule.wake_reader(effects.reader(), whose);
         }
         if effects.has(effect::RARE) {
             match effects.only_end() {

@@ -22,6 +22,7 @@ pub(crate) mod queue;
 pub(crate) mod records;
 pub(crate) mod recovery;
 pub(crate) mod reorder;
+pub(crate) mod rest;
 pub(crate) mod reuse;
 pub(crate) mod rto;
 pub(crate) mod schedule;

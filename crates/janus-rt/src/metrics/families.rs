@@ -149,6 +149,9 @@ fn of_connections() -> Vec<Family> {
         core Gauge "janus_connections"
             "Connections, including those not yet accepted and those closed but unfinished." =
             |r| r.connections as u64, each_core();
+        core Gauge "janus_connections_resting"
+            "Connections at rest: no task waits for what comes." =
+            |r| r.resting as u64;
         core Gauge "janus_connections_half_open"
             "SYNs answered and not yet acknowledged." =
             |r| r.half_open as u64;

@@ -79,6 +79,7 @@ fn report_of(values: &mut Values, core: usize) -> CoreReport {
     CoreReport {
         core,
         connections: v(),
+        resting: v(),
         half_open: v(),
         in_time_wait: v(),
         hot_in_use: v(),

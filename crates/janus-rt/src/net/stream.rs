@@ -63,6 +63,19 @@ impl TcpStream {
         self.conn
     }
 
+    /// The connection's core.
+    pub(super) fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// Gives up the handle; the connection goes on without one.
+    #[inline]
+    pub(super) fn into_conn(self) -> ConnId {
+        let conn = self.conn;
+        std::mem::forget(self);
+        conn
+    }
+
     /// Opens a connection to `address` from this core. A name is looked up first ([`lookup_host`](super::lookup_host)). Its addresses of
     /// both families are tried in turn, the next when one has failed or has not answered within a quarter of a second, and the first to
     /// answer is taken (RFC 8305). Of several addresses given directly, the next is tried only when one has failed.

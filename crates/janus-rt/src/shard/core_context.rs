@@ -16,6 +16,7 @@ use janus_tcp::{ConnId, Error, Instant, ListenerId, SocketOptions, Stack, Token}
 use janus_wire::FlowKey;
 
 use super::forwarder::Forwarder;
+use super::handlers::Handlers;
 use super::shared::Shared;
 use super::statistics::LoopStatistics;
 use super::tuple_claims::TupleClaims;
@@ -57,6 +58,8 @@ pub(crate) struct CoreContext {
     pub(crate) executor: RefCell<Option<Executor>>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) waiters: RefCell<Waiters>,
+    /// Gone with the tasks.
+    pub(crate) handlers: Handlers,
     pub(crate) forwarder: RefCell<Forwarder>,
     pub(crate) tuple_claims: RefCell<TupleClaims>,
     /// A connection was opened from here.
@@ -147,6 +150,7 @@ impl CoreContext {
             executor: RefCell::new(None),
             inbox,
             waiters: RefCell::default(),
+            handlers: Handlers::default(),
             forwarder: RefCell::new(forwarder),
             tuple_claims: RefCell::default(),
             has_opened: Cell::new(false),

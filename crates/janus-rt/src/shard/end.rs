@@ -16,6 +16,12 @@ const RESET_ROUNDS: usize = 1_000;
 /// How long handshakes are waited for that were half done when the doors closed: with what a flood leaves there is no end.
 const HANDSHAKES: Duration = Duration::from_secs(1);
 
+/// How long connections at rest are kept when the doors close: a request may be under way already, and is answered.
+const RESTS: Duration = Duration::from_secs(1);
+/// Places looked at in a turn for connections at rest, and how many of these are closed: each takes a packet.
+const REST_PLACES: usize = 2_048;
+const RESTS_CLOSED: usize = 128;
+
 /// Where the shard stands in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -24,6 +30,7 @@ pub(super) enum Phase {
     Finishing {
         until: Instant,
         handshakes: Option<Instant>,
+        rests: Option<Instant>,
     },
     /// It has nothing more to do, or no more time; others may.
     Finished,
@@ -42,7 +49,11 @@ impl Phase {
     pub(super) fn deadline(self) -> Option<Instant> {
         match self {
             Phase::Serving | Phase::Finished => None,
-            Phase::Finishing { until, handshakes } => Some(handshakes.unwrap_or(until).min(until)),
+            Phase::Finishing {
+                until,
+                handshakes,
+                rests,
+            } => [Some(until), handshakes, rests].into_iter().flatten().min(),
             Phase::Closing { until } | Phase::Closed { until } => Some(until),
         }
     }
@@ -69,14 +80,19 @@ impl Shard {
                 // Dropping the tasks closes what they hold; the stack then says goodbye to the peers.
                 let executor = self.ctx.executor.take();
                 drop(executor);
+                self.ctx.drop_handlers();
                 let until = now + self.ctx.shared.settings.get().close;
                 self.work.phase = Phase::Closing { until };
             }
             Phase::Serving => {
                 let until = self.close_doors(now);
-                self.finish(now, until, Some(now + HANDSHAKES));
+                self.finish(now, until, Some(now + HANDSHAKES), Some(now + RESTS));
             }
-            Phase::Finishing { until, handshakes } => self.finish(now, until, handshakes),
+            Phase::Finishing {
+                until,
+                handshakes,
+                rests,
+            } => self.finish(now, until, handshakes, rests),
             Phase::Finished => {}
             Phase::Closing { until } => self.close_rest(now, until),
             Phase::Closed { until } => {
@@ -95,8 +111,18 @@ impl Shard {
         now + self.ctx.shared.ending.within()
     }
 
-    fn finish(&mut self, now: Instant, until: Instant, handshakes: Option<Instant>) {
+    fn finish(
+        &mut self,
+        now: Instant,
+        until: Instant,
+        handshakes: Option<Instant>,
+        mut rests: Option<Instant>,
+    ) {
         let handshakes = handshakes.filter(|at| *at > now);
+        if rests.is_none_or(|at| at <= now) {
+            // One more turn at once while there are some.
+            rests = self.close_resting(now).then_some(now);
+        }
         let done = {
             let stack = self.ctx.stack.borrow();
             stack.connections() == 0 && (stack.half_open() == 0 || handshakes.is_none())
@@ -105,12 +131,27 @@ impl Shard {
             self.ctx.shared.ending.finished();
             Phase::Finished
         } else {
-            Phase::Finishing { until, handshakes }
+            Phase::Finishing {
+                until,
+                handshakes,
+                rests,
+            }
         };
     }
 
+    /// Closes some of the connections at rest, on from where the last call stopped. Returns whether there are more.
+    fn close_resting(&mut self, now: Instant) -> bool {
+        let mut stack = self.ctx.stack.borrow_mut();
+        if stack.resting() > 0 {
+            let from = self.work.rests_closed.unwrap_or(0);
+            self.work.rests_closed = stack.close_resting(now, from, REST_PLACES, RESTS_CLOSED);
+        }
+        stack.resting() > 0
+    }
+
     fn close_rest(&mut self, now: Instant, until: Instant) {
-        let quiet = {
+        let resting = self.close_resting(now);
+        let quiet = !resting && {
             let stack = self.ctx.stack.borrow();
             stack.hot_in_use() == 0 && !stack.wants_transmit() && self.work.leaving.is_empty()
         };

@@ -33,6 +33,7 @@ impl Shard {
         // Every drop below is of things that may be half changed, and may panic in turn.
         let executor = ctx.executor.take();
         attempt(|| drop(executor));
+        attempt(|| ctx.drop_handlers());
         let waiters = ctx.waiters.take();
         attempt(|| drop(waiters));
         let work = &mut self.work;

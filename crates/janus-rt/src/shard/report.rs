@@ -16,6 +16,8 @@ pub struct CoreReport {
     pub core: usize,
     /// Connections, those not yet accepted and those let go but unfinished included.
     pub connections: usize,
+    /// Connections of these that are at rest: no task waits for what comes ([`net::serve`](crate::net::serve)).
+    pub resting: usize,
     /// SYNs answered and not yet acknowledged.
     pub half_open: usize,
     /// Connections in TIME-WAIT.
@@ -70,6 +72,7 @@ pub fn report() -> Option<CoreReport> {
         CoreReport {
             core: usize::from(ctx.core),
             connections: stack.connections(),
+            resting: stack.resting(),
             half_open: stack.half_open(),
             in_time_wait: stack.in_time_wait(),
             hot_in_use: stack.hot_in_use(),

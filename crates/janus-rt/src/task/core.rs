@@ -16,8 +16,8 @@ use super::arena::{Arena, Slot};
 use super::coop;
 use super::executor::{TaskCounters, TaskId, TaskMemory};
 use super::header::{
-    self, ABORT, Boxed, HANDLE, Header, Inline, JOINED, PanicPayload, QUEUED, RUNNING, Stage,
-    Stored,
+    self, ABORT, Boxed, HANDLE, Header, Inline, JOINED, NAMELESS, PanicPayload, QUEUED, RUNNING,
+    Stage, Stored,
 };
 use super::join::JoinHandle;
 use super::pulse::Pulse;
@@ -110,19 +110,44 @@ impl Core {
 
     #[inline]
     pub(super) fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
-        if const { size_of::<F>() >= LARGE_LEAST } && size_of::<F>() >= self.large_from {
-            self.warn_large::<F>();
-        }
-        if const { header::class_of::<Inline<F>>().is_some() } {
-            self.place(Inline::new(future))
-        } else {
-            self.count(|c| c.boxed += 1);
-            self.place(Boxed::new(future))
+        let slot = self.place(future, QUEUED | HANDLE);
+        let generation = self.arena.header(slot).generation();
+        let task = TaskRef::new(&self.identity, slot.granule(), generation);
+        self.close_if_over();
+        // SAFETY: the task gives an `F::Output`; HANDLE was set above, and this is the handle.
+        unsafe { JoinHandle::here(task) }
+    }
+
+    /// Spawns a task that nobody will join or abort.
+    #[inline]
+    pub(super) fn begin<F: Future + 'static>(&self, future: F) {
+        self.place(future, QUEUED | NAMELESS);
+        self.close_if_over();
+    }
+
+    /// Drops the new task if the thread is still this core's, but no task is polled any more.
+    #[inline]
+    fn close_if_over(&self) {
+        if self.life.get() == Life::Closed {
+            self.close();
         }
     }
 
     #[inline]
-    fn place<S: Stored + 'static>(&self, future: S) -> JoinHandle<S::Result> {
+    fn place<F: Future + 'static>(&self, future: F, flags: u32) -> Slot {
+        if const { size_of::<F>() >= LARGE_LEAST } && size_of::<F>() >= self.large_from {
+            self.warn_large::<F>();
+        }
+        if const { header::class_of::<Inline<F>>().is_some() } {
+            self.place_stored(Inline::new(future), flags)
+        } else {
+            self.count(|c| c.boxed += 1);
+            self.place_stored(Boxed::new(future), flags)
+        }
+    }
+
+    #[inline]
+    fn place_stored<S: Stored + 'static>(&self, future: S, flags: u32) -> Slot {
         let Some(class) = (const { header::class_of::<S>() }) else {
             unreachable!("a future without a class is boxed, and a box has one");
         };
@@ -130,21 +155,11 @@ impl Core {
             panic!("no memory for another task: {} live", self.tasks.get());
         };
         // SAFETY: `alloc` gave this slot to no other task, it is vacant, and of the class that `S` needs.
-        unsafe { header::write(self.arena.pointer(slot), future, QUEUED | HANDLE) };
+        unsafe { header::write(self.arena.pointer(slot), future, flags) };
         self.tasks.set(self.tasks.get() + 1);
         self.count(|c| c.spawned += 1);
         self.ready.borrow_mut().push(slot);
-        let task = TaskRef::new(
-            &self.identity,
-            slot.granule(),
-            self.arena.header(slot).generation(),
-        );
-        if self.life.get() == Life::Closed {
-            // The thread is still this core's, but no task is polled any more.
-            self.close();
-        }
-        // SAFETY: the task gives an `S::Result`; HANDLE was set above, and this is the handle.
-        unsafe { JoinHandle::here(task) }
+        slot
     }
 
     /// Wakes the task of `word`. Returns false when the task belongs to another shard.

@@ -30,6 +30,9 @@ pub(super) const HANDLE: u32 = 1 << 5;
 pub(super) const ABORT: u32 = 1 << 6;
 /// `link` names the waker of the task that awaits the `JoinHandle`.
 pub(super) const JOINED: u32 = 1 << 7;
+/// No handle to the task was ever made, so that nothing but wakers can name it. One that is left of it wakes a later task in its slot,
+/// which is legal: the slot keeps its generation, and is never used up.
+pub(super) const NAMELESS: u32 = 1 << 8;
 
 /// Content of the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +94,7 @@ pub(super) struct Header {
 }
 
 const _: () = assert!(size_of::<Header>() == 16);
-const _: () = assert!(JOINED < 1 << FLAG_BITS && GENERATION_MAX == u32::MAX >> FLAG_BITS);
+const _: () = assert!(NAMELESS < 1 << FLAG_BITS && GENERATION_MAX == u32::MAX >> FLAG_BITS);
 
 impl Header {
     #[inline]
@@ -173,17 +176,14 @@ impl Header {
         meta & QUEUED != 0
     }
 
-    /// Ends the task: a new generation, no flags. Returns false when the slot's generations are used up.
+    /// Ends the task: no flags and, where it had a name, a new generation. Returns false when the slot's generations are used up.
     #[inline]
     pub(super) fn vacate(&self) -> bool {
         let generation = self.generation();
-        let next = if generation == GENERATION_MAX {
-            generation
-        } else {
-            generation + 1
-        };
+        let named = !self.has(NAMELESS);
+        let next = (generation + u32::from(named)).min(GENERATION_MAX);
         self.meta.set(next << FLAG_BITS | Stage::Vacant as u32);
-        next != generation
+        !named || next != generation
     }
 
     #[cfg(test)]
@@ -433,6 +433,8 @@ mod tests {
         assert!(header.vacate());
         assert_eq!(header.generation(), 1);
         header.set_generation(GENERATION_MAX);
+        header.set(NAMELESS);
+        assert!(header.vacate() && header.generation() == GENERATION_MAX);
         assert!(!header.vacate());
     }
 }

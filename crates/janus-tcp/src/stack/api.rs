@@ -5,6 +5,7 @@ pub(crate) mod info;
 pub(crate) mod open;
 pub(crate) mod options;
 pub(crate) mod readdress;
+pub(crate) mod rest;
 pub(crate) mod socket;
 pub(crate) mod status;
 pub(crate) mod steering;

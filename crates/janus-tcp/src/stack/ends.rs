@@ -11,7 +11,7 @@ use crate::conn::ended::varies;
 use crate::conn::{Conn, Linger};
 use crate::rules::profile::LINGER_MAX;
 use crate::stack::Stack;
-use crate::store::cold::{EndReason, State, Tcb, flag};
+use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
 use crate::store::flows::Family;
 use crate::store::keys::ConnSlot;
 use crate::store::records::Record;
@@ -75,7 +75,11 @@ impl Stack {
         let tcb = &mut self.store.tcbs[conn];
         tcb.close(why);
         let orphan = tcb.has(flag::ORPHAN);
-        self.schedule.wake(&mut tcb.reader);
+        let reader = core::mem::replace(&mut tcb.reader, NONE);
+        if reader != NONE {
+            let whose = || self.store.tcbs.id_of(conn);
+            self.schedule.wake_reader(reader, whose);
+        }
         if !orphan {
             self.with(conn, |c| {
                 c.drop_queues(false);

@@ -1,24 +1,17 @@
-//! Turns of the stack: what is due, what starved for a buffer, the sweep over idle connections, and frames to hand out.
-
-use core::time::Duration;
+//! Turns of the stack: what is due, what starved for a buffer, and frames to hand out.
 
 use janus_mem::Frame;
 
 use crate::conn::Conn;
 use crate::conn::timer::MAX_PER_CALL;
-use crate::conn::timer::keepalive::{
-    PAUSE, SEEN_NONE, SLICE, Silence, judge_reader, millis, shortest, verdict_of,
-};
 use crate::conn::timer::pressure::PRUNED_AT_ONCE;
 use crate::ip::emit::{Unresolved, known_envelope};
-use crate::rules::profile::DEFAULT;
 use crate::stack::Stack;
-use crate::store::cold::{EndReason, NONE, State, flag};
+use crate::store::cold::EndReason;
 use crate::store::hot::hot_flag;
 use crate::store::keys::{ConnSlot, HotId, Key};
-use crate::store::outgoing::Outgoing;
 use crate::store::pressure::Pressure;
-use crate::store::schedule::{MAX_FIRED, Sweep};
+use crate::store::schedule::MAX_FIRED;
 use crate::time::Instant;
 use crate::wire::Wire;
 
@@ -318,150 +311,6 @@ impl Stack {
             return 0;
         }
         u64::from(hot.sender.flight.count + hot.sender.unsent.count) * u64::from(stalled_ms)
-    }
-
-    /// When the sweep goes on; never while no connection wants it.
-    pub(crate) fn next_sweep(&self) -> Option<Instant> {
-        (self.rules.profiles().swept() > 0).then_some(self.schedule.sweep.at)
-    }
-
-    /// A connection has got options: the sweep must not come too late for it.
-    pub(crate) fn sweep_soon(&mut self, conn: ConnSlot) {
-        let options = self.rules.profiles().get(self.store.tcbs[conn].profile);
-        if !options.wants_sweep() {
-            return;
-        }
-        let due = self.env.now + shortest(options);
-        let sweep = &mut self.schedule.sweep;
-        if self.rules.profiles().swept() == 1 {
-            // The first: whatever was planned before was for others.
-            *sweep = Sweep {
-                at: due,
-                ..Sweep::default()
-            };
-        } else if sweep.next == (0, 0) {
-            sweep.at = sweep.at.min(due);
-        } else {
-            sweep.earliest = Some(sweep.earliest.map_or(due, |at| at.min(due)));
-        }
-    }
-
-    /// Looks at one slice, if its time has come.
-    /// Keeps MAY-5.
-    pub(crate) fn sweep(&mut self) {
-        if self.rules.profiles().swept() == 0 || self.schedule.sweep.at > self.env.now {
-            return;
-        }
-        let (family, slice) = self.schedule.sweep.next;
-        let now_ms = self.env.now_ms;
-        let looked = &mut self.schedule.sweep.looked_ms[family];
-        if looked.len() <= slice as usize {
-            looked.push(None);
-        }
-        let looked_ms = looked[slice as usize].replace(now_ms);
-        let places = self.store.tcbs.ranges();
-        let from = places[family].start + slice * SLICE;
-        let to = places[family].end.min(from + SLICE);
-        for conn in (from..to).filter_map(ConnSlot::new) {
-            if self.store.tcbs[conn].profile != DEFAULT {
-                self.look_at(conn, looked_ms);
-            }
-        }
-        self.schedule.sweep.next = match (family, to == places[family].end) {
-            (_, false) => (family, slice + 1),
-            (0, true) => (1, 0),
-            (_, true) => (0, 0),
-        };
-        self.schedule.sweep.at = self.env.now + PAUSE;
-        if self.schedule.sweep.next == (0, 0) {
-            // A pass costs a hundredth or so of the time until the next.
-            let all: u32 = places.iter().map(|family| family.end - family.start).sum();
-            let rest = self.env.now + PAUSE * (all / SLICE + 1);
-            let earliest = self
-                .schedule
-                .sweep
-                .earliest
-                .take()
-                .unwrap_or(rest + SEEN_NONE);
-            self.schedule.sweep.at = earliest.max(rest);
-        }
-    }
-
-    /// Keeps MUST-26, MUST-29, SHLD-12.
-    fn look_at(&mut self, conn: ConnSlot, looked_ms: Option<u32>) {
-        let cold = &self.store.tcbs[conn];
-        let options = self.rules.profiles().get(cold.profile);
-        // A connection that waits for an acknowledgement, or to send, learns by that whether the peer is there (Linux:
-        // tcp_keepalive_timer). An orphan has bounds of its own.
-        let asleep = matches!(
-            cold.state,
-            State::Established | State::CloseWait | State::FinWait2
-        ) && !cold.has(flag::ORPHAN);
-        if !options.wants_sweep() {
-            return;
-        }
-        let now_ms = self.env.now_ms;
-        if let Some(most) = options.wake_reader {
-            self.look_at_reader(conn, millis(most), looked_ms);
-        }
-        let options = self.rules.profiles().get(self.store.tcbs[conn].profile);
-        if !options.keepalive && options.idle_timeout.is_none() {
-            return;
-        }
-        if !asleep {
-            self.sweep_at_latest(self.env.now + shortest(options));
-            return;
-        }
-        let cold = &self.store.tcbs[conn];
-        let busy = cold.hot().is_some() && {
-            let hot = &self.store.hot[cold.hot()];
-            !hot.sender.flight.is_empty() || !hot.sender.unsent.is_empty()
-        };
-        let options = &cold.keepalive_options(&self.rules);
-        match verdict_of(cold, options, busy, now_ms, looked_ms) {
-            Silence::Wait(ms) => {
-                self.sweep_at_latest(self.env.now + Duration::from_millis(ms.into()))
-            }
-            Silence::Ask(late_ms) => {
-                let cold = &mut self.store.tcbs[conn];
-                cold.last_heard_ms = cold.last_heard_ms.wrapping_add(late_ms);
-                if let Silence::Wait(ms) = verdict_of(cold, options, busy, now_ms, Some(now_ms)) {
-                    self.sweep_at_latest(self.env.now + Duration::from_millis(ms.into()));
-                }
-                self.env.counters.keepalives += 1;
-                self.ask_whether_alive(conn);
-            }
-            Silence::Gone => {
-                // As Linux: should the peer be there after all, it must know.
-                self.env.counters.idle_ended += 1;
-                self.reset_peer(conn);
-                self.end(conn, EndReason::TimedOut);
-            }
-        }
-    }
-
-    /// Wakes the connection's reader, if one waits and its time has come.
-    fn look_at_reader(&mut self, conn: ConnSlot, most: u32, looked_ms: Option<u32>) {
-        let cold = &self.store.tcbs[conn];
-        let now_ms = self.env.now_ms;
-        let (due, next) = judge_reader(most, cold.last_heard_ms, now_ms, looked_ms);
-        if due && cold.reader != NONE {
-            self.env.counters.readers_woken += 1;
-            self.schedule.wake(&mut self.store.tcbs[conn].reader);
-        }
-        self.sweep_at_latest(self.env.now + Duration::from_millis(next.into()));
-    }
-
-    /// Asks the peer whether it is there.
-    fn ask_whether_alive(&mut self, conn: ConnSlot) {
-        let (key, tcb) = (self.key_of(conn), &self.store.tcbs[conn]);
-        let question = Outgoing::keepalive_of(key, tcb, &self.rules, self.env.now_ms);
-        self.ip().reply(&question);
-    }
-
-    fn sweep_at_latest(&mut self, due: Instant) {
-        let earliest = &mut self.schedule.sweep.earliest;
-        *earliest = Some(earliest.map_or(due, |at| at.min(due)));
     }
 }
 

@@ -131,6 +131,8 @@ counters! {
     keepalives,
     /// Connections ended because nothing was heard for too long.
     idle_ended,
+    /// Connections closed because they were at rest for too long.
+    rests_ended,
     /// Waiting readers that were woken to look at their clocks.
     readers_woken,
     /// Connections without an owner that were reset: they took too long, or were too many.

@@ -6,11 +6,13 @@ use std::collections::VecDeque;
 
 use janus_mem::{Frame, Growth, MemError};
 
+use crate::stack::ConnId;
 use crate::store::cold::NONE;
 use crate::store::crowd::Crowds;
 use crate::store::hot::{Hot, TimerKind};
 use crate::store::keys::{HotId, Key};
 use crate::store::queue::Queue;
+use crate::store::rest::{Rest, Rests};
 use crate::store::wheel::{TimerId, Wheel};
 use crate::time::Instant;
 
@@ -26,6 +28,7 @@ pub(crate) struct Schedule {
     pub(crate) output: Queue<Option<HotId>>,
     pub(crate) replies: Vec<Frame>,
     pub(crate) ready: Queue<Token>,
+    pub(crate) rests: Rests,
     /// Hot blocks whose timers fired, being served.
     pub(crate) fired: Vec<HotId>,
     /// Hot blocks of connections that could not write or send FIN for want of a packet buffer, each once.
@@ -44,6 +47,7 @@ impl Schedule {
             output: Queue::new(1_024, None),
             replies: Vec::with_capacity(MAX_REPLIES),
             ready: Queue::new(1_024, Token(NONE)),
+            rests: Rests::default(),
             fired: Vec::with_capacity(256),
             starved: VecDeque::new(),
             retry: Retry::default(),
@@ -104,6 +108,12 @@ pub(crate) struct Sweep {
     pub(crate) at: Instant,
     /// The slice: the family's number, and the slice's in it.
     pub(crate) next: (usize, u32),
+    /// Place in that slice where the sweep goes on, if it is in the midst of it.
+    pub(crate) left: Option<u32>,
+    /// Last look at that slice before this one; see `looked_ms`.
+    pub(crate) looked: Option<u32>,
+    /// When this pass began.
+    pub(crate) begun: Instant,
     /// When the next pass should begin, by what this one has seen so far.
     pub(crate) earliest: Option<Instant>,
     /// Milliseconds, wrapping, of the last look at each slice.
@@ -116,7 +126,8 @@ pub(crate) struct Shedding {
     pub(crate) next: u32,
 }
 
-/// Name of a task to be woken. Its meaning is its owner's; the stack only gives it back.
+/// Name of a task to be woken. Its meaning is its owner's; the stack only gives it back. Where it waits to read, it is a number below
+/// 2^30, or one from 2^31 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token(pub u32);
 
@@ -129,6 +140,15 @@ impl Schedule {
     pub(crate) fn wake(&mut self, slot: &mut u32) {
         if *slot != NONE {
             self.ready.push_back(Token(core::mem::replace(slot, NONE)));
+        }
+    }
+
+    /// Wakes whoever waits for what comes to a connection, by the word of its record: a reader, or a handler.
+    #[inline(always)]
+    pub(crate) fn wake_reader(&mut self, word: u32, conn: impl FnOnce() -> ConnId) {
+        match Rest::of_word(word) {
+            None => self.ready.push_back(Token(word)),
+            Some(rest) => self.rests.rouse(conn(), rest),
         }
     }
 

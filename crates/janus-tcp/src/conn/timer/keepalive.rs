@@ -17,8 +17,12 @@ use crate::store::cold::Tcb;
 
 /// Connections looked at in one turn.
 pub(crate) const SLICE: u32 = 2_048;
-/// Least time between two slices: looking at one takes about 20 µs when nothing is due.
+/// Most time between two slices of a pass: looking at one takes about 20 µs when nothing is due.
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
+/// Most time for a pass, from 41 million places on with less of a pause.
+pub(crate) const PASS: Duration = Duration::from_secs(20);
+/// Part of a pass's length that lies at least between it and the next.
+pub(crate) const GAP: u32 = 4;
 
 /// Parts of [`SocketOptions::wake_reader`] after which a reader that went on waiting is woken again.
 const AGAIN: u32 = 8;

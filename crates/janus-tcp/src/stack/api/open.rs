@@ -83,15 +83,8 @@ impl Stack {
     pub fn accept(&mut self, id: ListenerId) -> Result<(ConnId, SocketAddr), Error> {
         let listener = self.index.listeners.get(id).ok_or(Error::Stale)?;
         let conn = listener.queue.pop_front().ok_or(Error::WouldBlock)?;
-        let cold = &self.store.tcbs[conn];
         let peer = self.store.tcbs.key(conn).peer_addr();
-        Ok((
-            ConnId {
-                index: conn.index(),
-                generation: cold.generation,
-            },
-            peer,
-        ))
+        Ok((self.store.tcbs.id_of(conn), peer))
     }
 
     /// Connections that wait to be accepted.

@@ -135,7 +135,7 @@ impl Stack {
 
     /// Returns the connection if it has unread bytes; `None` at the end of the stream.
     #[inline(always)]
-    fn unread(&self, id: ConnId) -> Result<Option<ConnSlot>, Error> {
+    pub(crate) fn unread(&self, id: ConnId) -> Result<Option<ConnSlot>, Error> {
         let (conn, cold) = self.named(id)?;
         if cold.hot().is_some() && !self.store.hot[cold.hot()].receiver.inbox.is_empty() {
             return Ok(Some(conn));
@@ -237,6 +237,7 @@ impl Stack {
     }
 
     fn forget(&mut self, conn: ConnSlot) {
+        self.leave_rest(conn);
         let tcb = &mut self.store.tcbs[conn];
         tcb.reader = NONE;
         if !tcb.has(flag::ORPHAN) {

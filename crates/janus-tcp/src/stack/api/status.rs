@@ -13,6 +13,7 @@ use crate::stack::{ConnId, Stack};
 use crate::store::cold::{State, flag};
 use crate::store::hot::{Hot, hot_flag};
 use crate::store::keys::{ConnSlot, HotId, Key};
+use crate::store::rest::{REST_HANDLERS, Rest};
 use crate::store::rto;
 use crate::store::segment::seg_flag;
 use crate::time::Instant;
@@ -174,7 +175,8 @@ impl Stack {
 
     /// Checks that no connection is forgotten: one that owes something (data, a FIN, a SYN, an acknowledgement), one with a
     /// writer that waits for room, and one without an owner has a timer that is armed in time, or stands in a queue that
-    /// [`Stack::transmit`] or [`Stack::advance`] serves. Also checks that flags, queues and timers agree.
+    /// [`Stack::transmit`] or [`Stack::advance`] serves. Also checks that flags, queues, timers and counts of rests agree, and that
+    /// there is nothing for a connection at rest.
     ///
     /// Holds between any two calls of the stack's methods. Visits every connection: not for a server's loop.
     ///
@@ -182,7 +184,7 @@ impl Stack {
     /// Describes the first connection that fails.
     pub fn audit(&self) -> Result<(), String> {
         let queues = self.queues()?;
-        let mut attached = 0;
+        let (mut attached, mut resting) = (0, [0; REST_HANDLERS]);
         for conn in self.store.tcbs.places() {
             let cold = &self.store.tcbs[conn];
             let told = match cold.hot() {
@@ -193,10 +195,22 @@ impl Stack {
                     self.audit_hot(conn, id, queues)
                 }
             };
+            let rest = Rest::of_word(cold.reader);
+            resting[rest.map_or(0, |rest| usize::from(rest.handler()))] +=
+                u32::from(rest.is_some());
+            let told = told.and_then(|()| match rest {
+                Some(_) if self.unread(self.store.tcbs.id_of(conn)) != Err(Error::WouldBlock) => {
+                    Err("it is at rest, and something is there".into())
+                }
+                _ => Ok(()),
+            });
             told.map_err(|fault| {
                 let (key, state, flags) = (self.store.tcbs.key(conn), cold.state, cold.flags);
                 format!("{fault}; {key:?} in {state:?}, flags {flags:#x}")
             })?;
+        }
+        if resting != *self.schedule.rests.resting() {
+            return Err(format!("at rest, by handler: {resting:?}"));
         }
         match self.store.hot.len() {
             len if len == attached => Ok(()),
