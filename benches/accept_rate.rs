@@ -91,9 +91,12 @@ fn interleaved(report: &mut Report, bare: &mut [Side], window: u32, rounds: Roun
         }
     };
     for six in [false, true] {
-        let [engine, task, http, _] = Serving::ALL.map(|serving| cell(serving, six, 0));
+        let [engine, task, http, _, rest, http_rest] =
+            Serving::ALL.map(|serving| cell(serving, six, 0));
         relate("task_over_engine", task, engine);
         relate("http_over_engine", http, engine);
+        relate("rest_over_engine", rest, engine);
+        relate("http_rest_over_engine", http_rest, engine);
     }
     for serving in Serving::ALL {
         relate(

@@ -7,7 +7,7 @@ use super::far::packet::Ends;
 use super::far::plan::{Counts, Kind, Mode, Phase, Plan};
 use super::meter::Series;
 use super::witness::Readings;
-use janus::net::{TcpListener, TcpStream};
+use janus::net::{Next, TcpListener, TcpStream};
 use janus::{BackendChoice, Builder, CoreReport, Handle, Placement, Runtime};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -324,10 +324,10 @@ async fn at_rest(app: &App, listener: TcpListener) -> std::io::Result<()> {
         App::Echo => {
             janus::net::serve(listener, async |stream| {
                 let Some(piece) = stream.recv().await? else {
-                    return Ok(None);
+                    return Ok(Next::Close);
                 };
                 stream.write_all(&piece).await?;
-                Ok(Some(stream.rest()))
+                Ok(Next::Rest)
             })
             .await
         }

@@ -46,7 +46,7 @@ pub use listener::{Accept, TcpListener};
 pub use readiness::{Interest, Ready};
 pub use recv_buf::RecvBuf;
 pub use resolver::lookup_host;
-pub use rest::{Handler, Resting, ServedStream, serve};
+pub use rest::{Handler, Next, ServedStream, serve};
 pub use send_buf::SendBuf;
 pub use socket::TcpSocket;
 pub use stream::{

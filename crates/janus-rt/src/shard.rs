@@ -366,25 +366,28 @@ impl Shard {
         // Held while tasks are polled; they can look, and only `ended` takes it away.
         let executor = self.ctx.executor.borrow();
         let Some(executor) = &*executor else {
+            // Nobody serves what has come to connections at rest.
+            while self.ctx.begin_roused() {}
             return false;
         };
         executor.advance(now);
-        if self.work.owes_ring && executor.has_ready() {
-            self.work.owes_ring = false;
+        let has_ready = || executor.has_ready() || self.ctx.stack.borrow().has_roused();
+        if has_ready() && std::mem::take(&mut self.work.owes_ring) {
             self.ctx.shared.mailbox.ring();
         }
         executor.fetch();
-        let mut polled = executor.run(TASKS_FIRST);
-        if polled < TASKS_FIRST || !executor.has_ready() {
+        let run = |budget| executor.run_with(budget, || self.ctx.begin_roused());
+        let mut polled = run(TASKS_FIRST);
+        if polled == 0 || !has_ready() {
             return polled > 0;
         }
         let begun = self.clock.now();
         let mut late = begun.saturating_since(now) >= TURN_LONG;
-        while !late && polled < TASK_BUDGET && executor.has_ready() {
-            polled += executor.run(TASKS_ROUND.min(TASK_BUDGET - polled));
+        while !late && polled < TASK_BUDGET && has_ready() {
+            polled += run(TASKS_ROUND.min(TASK_BUDGET - polled));
             late = self.clock.now().saturating_since(begun) >= TASKS_TIME;
         }
-        if executor.has_ready() {
+        if has_ready() {
             self.ctx.statistics.budget_used_up();
         }
         true
@@ -408,10 +411,9 @@ impl Shard {
                 self.ctx.wake(token);
             }
             if ready < BURST {
-                break;
+                return;
             }
         }
-        self.ctx.begin_roused();
     }
 
     /// Sends what answers for no task, before tasks run: a SYN-ACK need not wait for them.
@@ -496,7 +498,7 @@ impl Shard {
 
     pub(crate) fn has_ready(&self) -> bool {
         let executor = self.ctx.executor.borrow();
-        executor.as_ref().is_some_and(Executor::has_ready)
+        executor.as_ref().is_some_and(Executor::has_ready) || self.ctx.stack.borrow().has_roused()
     }
 
     fn next_timer(&self) -> Option<Instant> {

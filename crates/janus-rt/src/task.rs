@@ -66,9 +66,10 @@ pub fn spawn<F: Future + 'static>(future: F) -> JoinHandle<F::Output> {
     handle
 }
 
-/// Spawns a task on this thread's core that nobody will join or abort: its memory does not wear out. Drops it where there is no core.
+/// Spawns a task on this thread's core that nobody will join or abort, and polls it: its memory does not wear out. To be called by what
+/// [`Executor::run`] calls.
 #[inline]
-pub(crate) fn begin<F: Future + 'static>(future: F) {
+pub(crate) fn begin<F: Future<Output = ()> + 'static>(future: F) {
     context::with(|core| core.begin(future));
 }
 

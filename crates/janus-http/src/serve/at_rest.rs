@@ -2,7 +2,7 @@
 
 use std::io;
 
-use janus::net::{Handler, RestLimits, Resting, ServedStream, TcpListener, TcpStream};
+use janus::net::{self, Handler, RestLimits, ServedStream, TcpListener, TcpStream};
 
 use super::{DEFAULT, Next, answer_all};
 use crate::Result;
@@ -77,22 +77,20 @@ where
 
 /// Answers what has come, until nothing is left to answer. The connection carries how many requests it has had.
 async fn served<H>(
-    stream: ServedStream,
+    stream: &ServedStream,
     options: &'static Options,
     handler: &H,
-) -> io::Result<Option<Resting>>
+) -> io::Result<net::Next>
 where
     H: AsyncFn(Request<'_, TcpStream>, Responder<'_, TcpStream>) -> Result<Sent>,
 {
     let Some(first) = stream.recv().await? else {
-        return Ok(None);
+        return Ok(net::Next::Close);
     };
-    let served = stream.carried();
-    Ok(
-        match answer_all(&*stream, handler, options, first, served).await {
-            Ok(Next::Wait(served)) => Some(stream.rest_with(served)),
-            Ok(Next::WaitOn) => Some(stream.rest_on()),
-            Ok(Next::Close) | Err(_) => None,
-        },
-    )
+    let answered = answer_all(&**stream, handler, options, first, stream.carried()).await;
+    Ok(match answered {
+        Ok(Next::Wait(served)) => net::Next::RestWith(served),
+        Ok(Next::WaitOn) => net::Next::RestOn,
+        Ok(Next::Close) | Err(_) => net::Next::Close,
+    })
 }

@@ -1,39 +1,41 @@
 //! Connections at rest: between two requests no task waits for them. A handler serves what has come and gives the connection back; the
 //! record of the connection names the handler, and whatever comes next begins a new task.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::rc::Rc;
 
-use janus_tcp::{ConnId, Rest, RestLimits};
+use janus_tcp::{ConnId, Error, Instant, Rest, RestLimits, Stack};
 
 use super::listener::TcpListener;
 use super::stream::TcpStream;
 use super::{foreign_core, on_stack};
 use crate::inbox::Owner;
-use crate::shard::core_context::{self, CoreContext};
+use crate::shard::core_context;
 use crate::shard::handlers::Serve;
 use crate::task;
 
 /// Serves every connection of a listener with `handler`, which is called whenever something has come on one (or the peer has ended), and
-/// gives it back to [rest](ServedStream::rest) when that is dealt with. A connection at rest costs no task, only its record.
+/// says what is [next](Next) when that is dealt with: usually rest. A connection at rest costs no task, only its record.
 ///
-/// The handler returns `Ok(None)` where the connection is over; what it still has of the stream is closed then, as with an error or a
-/// panic. It may wait for as long as it likes: the connection has its task until the handler returns.
+/// The handler may wait for as long as it likes: the connection has its task until the handler returns. With an error or a panic the
+/// connection is closed.
 ///
 /// ```
-/// use janus::net::{TcpListener, TcpStream};
+/// use janus::net::{Next, TcpListener, TcpStream};
 ///
 /// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
 /// let listener = TcpListener::bind("127.0.0.1:0").await?;
 /// let address = listener.reachable_at();
 /// janus::spawn(janus::net::serve(listener, async |stream| {
 ///     let Some(piece) = stream.recv().await? else {
-///         return Ok(None);
+///         return Ok(Next::Close);
 ///     };
 ///     stream.send_buf(piece).await?;
-///     Ok(Some(stream.rest()))
+///     Ok(Next::Rest)
 /// }));
 ///
 /// let client = TcpStream::connect(address).await?;
@@ -55,16 +57,16 @@ use crate::task;
 /// Dropping the future closes the listener. Connections that it has accepted are served on.
 pub async fn serve<H>(listener: TcpListener, handler: H) -> io::Result<()>
 where
-    H: AsyncFn(ServedStream) -> io::Result<Option<Resting>> + 'static,
+    H: AsyncFn(&ServedStream) -> io::Result<Next> + 'static,
 {
     Handler::new(handler)?.serve(listener).await
 }
 
-/// A function that serves connections which [rest](ServedStream::rest) between requests; see [`serve`]. It belongs to the core it was made
+/// A function that serves connections which rest between requests; see [`serve`]. It belongs to the core it was made
 /// on. A core can have 64 at a time; one that nothing can come back to is dropped.
 ///
 /// ```
-/// use janus::net::{Handler, RestLimits, TcpListener, TcpStream};
+/// use janus::net::{Handler, Next, RestLimits, TcpListener, TcpStream};
 /// use std::time::Duration;
 ///
 /// # janus::Runtime::builder().ignore_environment().cores(1).build()?.run(|| async {
@@ -73,11 +75,11 @@ where
 /// // Answers with the number of the question, and ends with the third.
 /// let counts = Handler::new(async |stream| {
 ///     let Some(_question) = stream.recv().await? else {
-///         return Ok(None);
+///         return Ok(Next::Close);
 ///     };
 ///     let number = stream.carried() + 1;
 ///     stream.write_all(format!("{number}\n").as_bytes()).await?;
-///     Ok((number < 3).then(|| stream.rest_with(number)))
+///     Ok(if number < 3 { Next::RestWith(number) } else { Next::Close })
 /// })?;
 /// counts.limit(RestLimits {
 ///     first: Some(Duration::from_secs(20)),
@@ -118,7 +120,7 @@ impl Handler {
     /// Janus core.
     pub fn new<H>(serve: H) -> io::Result<Handler>
     where
-        H: AsyncFn(ServedStream) -> io::Result<Option<Resting>> + 'static,
+        H: AsyncFn(&ServedStream) -> io::Result<Next> + 'static,
     {
         let made = core_context::with(|ctx| {
             let owner = ctx.owner;
@@ -156,12 +158,7 @@ impl Handler {
             return Err(foreign_core());
         }
         let rest = Rest::new(self.held.0.number());
-        let resting = Resting {
-            stream,
-            rest,
-            goes_on: false,
-        };
-        resting.begin()
+        ServedStream::new(stream, rest).settle(|stack, now, conn| stack.rest(now, conn, rest))
     }
 
     /// Serves every connection of a listener. They rest from the beginning, until something comes.
@@ -175,8 +172,6 @@ impl Handler {
         loop {
             let (stream, _) = listener.accept().await?;
             self.rest(stream)?;
-            // The first request has often come with the end of the handshake: it need not wait for the next turn.
-            core_context::with(CoreContext::begin_roused);
         }
     }
 }
@@ -187,87 +182,109 @@ impl fmt::Debug for Handler {
     }
 }
 
-/// A connection that a [`Handler`] is called for: a [`TcpStream`] that may be given back to rest.
+/// What a handler wants done with its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It rests, and carries what it has carried.
+    Rest,
+    /// It rests, and carries these bits, which the next call for it finds.
+    RestWith(u16),
+    /// It rests on, as if nothing had come: its [limit](Handler::limit) counts from before.
+    RestOn,
+    /// It is closed.
+    Close,
+}
+
+/// A connection that a [`Handler`] is called for.
 pub struct ServedStream {
-    stream: TcpStream,
+    /// Not dropped as it is: what is closed, and when, the flag says.
+    stream: ManuallyDrop<TcpStream>,
     rest: Rest,
+    /// Somebody else has the connection.
+    given: Cell<bool>,
 }
 
 impl ServedStream {
-    /// Bits that the connection carried through its rest ([`rest_with`](Self::rest_with)); 0 the first time.
+    #[inline]
+    fn new(stream: TcpStream, rest: Rest) -> ServedStream {
+        ServedStream {
+            stream: ManuallyDrop::new(stream),
+            rest,
+            given: Cell::new(false),
+        }
+    }
+
+    /// Bits that the connection carried through its rest ([`Next::RestWith`]); 0 the first time.
+    #[inline]
     pub fn carried(&self) -> u16 {
         self.rest.carried()
     }
 
-    /// Gives the connection back to rest, for the handler to return. It carries what it has carried.
-    pub fn rest(self) -> Resting {
-        let carried = self.carried();
-        self.rest_with(carried)
+    /// Takes the stream away, to be kept beyond the handler, which then says nothing about it any more. `None`: it has been taken before.
+    pub fn take(&self) -> Option<TcpStream> {
+        let taken = self.given.replace(true);
+        (!taken).then(|| self.handle())
     }
 
-    /// Gives the connection back to rest with these bits, which the next call for it finds.
-    pub fn rest_with(self, carried: u16) -> Resting {
-        Resting {
-            rest: self.rest.carrying(carried),
-            stream: self.stream,
-            goes_on: false,
+    fn handle(&self) -> TcpStream {
+        TcpStream::new(self.stream.owner(), self.stream.conn())
+    }
+
+    /// To be called on its core.
+    #[inline]
+    fn goes_to(&self, next: Next) {
+        let rest = self.rest;
+        let rest = match next {
+            Next::Close => return,
+            Next::RestOn => rest,
+            Next::Rest => rest.carrying(rest.carried()),
+            Next::RestWith(carried) => rest.carrying(carried),
+        };
+        let settled = self.settle(|stack, now, conn| match next {
+            Next::RestOn => stack.rest_on(conn, rest),
+            _ => stack.rest(now, conn, rest),
+        });
+        debug_assert!(settled.is_ok(), "the handler had it");
+    }
+
+    /// The connection goes to rest by `call`, unless somebody has taken it.
+    #[inline]
+    fn settle(
+        &self,
+        call: impl FnOnce(&mut Stack, Instant, ConnId) -> Result<(), Error>,
+    ) -> io::Result<()> {
+        if self.given.replace(true) {
+            return Ok(());
         }
-    }
-
-    /// Gives the connection back as if nothing had come: its limit counts on from before.
-    pub fn rest_on(self) -> Resting {
-        Resting {
-            stream: self.stream,
-            rest: self.rest,
-            goes_on: true,
-        }
-    }
-
-    /// Returns the stream, which does not come to rest any more.
-    pub fn into_stream(self) -> TcpStream {
-        self.stream
+        on_stack(self.stream.owner(), |stack, now| {
+            call(stack, now, self.stream.conn())
+        })
     }
 }
 
 impl Deref for ServedStream {
     type Target = TcpStream;
 
+    #[inline]
     fn deref(&self) -> &TcpStream {
         &self.stream
+    }
+}
+
+impl Drop for ServedStream {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.given.get() {
+            drop(self.handle());
+        }
     }
 }
 
 impl fmt::Debug for ServedStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("ServedStream");
-        debug.field("stream", &self.stream);
+        debug.field("stream", &*self.stream);
         debug.field("carried", &self.carried()).finish()
-    }
-}
-
-/// A connection that goes to rest once the handler has returned this. Dropping it closes the connection.
-#[must_use = "a handler returns it; dropping it closes the connection"]
-#[derive(Debug)]
-pub struct Resting {
-    stream: TcpStream,
-    rest: Rest,
-    goes_on: bool,
-}
-
-impl Resting {
-    fn begin(self) -> io::Result<()> {
-        let Resting {
-            stream,
-            rest,
-            goes_on,
-        } = self;
-        on_stack(stream.owner(), |stack, now| {
-            let conn = stream.into_conn();
-            match goes_on {
-                false => stack.rest(now, conn, rest),
-                true => stack.rest_on(conn, rest),
-            }
-        })
     }
 }
 
@@ -295,19 +312,16 @@ impl<H> Numbered for Registered<H> {
 
 impl<H> Serve for Registered<H>
 where
-    H: AsyncFn(ServedStream) -> io::Result<Option<Resting>> + 'static,
+    H: AsyncFn(&ServedStream) -> io::Result<Next> + 'static,
 {
     #[inline]
     fn begin(self: Rc<Self>, conn: ConnId, rest: Rest) {
-        let stream = ServedStream {
-            stream: TcpStream::new(self.owner, conn),
-            rest,
-        };
+        let stream = ServedStream::new(TcpStream::new(self.owner, conn), rest);
         let held = Held(self);
+        // By reference: what is moved so soon after it was written has the processor wait.
         task::begin(async move {
-            if let Ok(Some(resting)) = (held.0.serve)(stream).await {
-                // Of this core, and not gone: the handler had it.
-                let _ = resting.begin();
+            if let Ok(next) = (held.0.serve)(&stream).await {
+                stream.goes_to(next);
             }
         });
     }

@@ -58,22 +58,15 @@ impl TcpStream {
     }
 
     /// Returns the stack's identifier of the connection.
-    #[cfg(test)]
+    #[inline]
     pub(crate) fn conn(&self) -> ConnId {
         self.conn
     }
 
-    /// The connection's core.
+    /// Returns the connection's core.
+    #[inline]
     pub(super) fn owner(&self) -> Owner {
         self.owner
-    }
-
-    /// Gives up the handle; the connection goes on without one.
-    #[inline]
-    pub(super) fn into_conn(self) -> ConnId {
-        let conn = self.conn;
-        std::mem::forget(self);
-        conn
     }
 
     /// Opens a connection to `address` from this core. A name is looked up first ([`lookup_host`](super::lookup_host)). Its addresses of

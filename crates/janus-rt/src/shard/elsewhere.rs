@@ -71,7 +71,8 @@ impl Shard {
     /// Tasks that want to be polled.
     pub(crate) fn ready_tasks(&self) -> usize {
         let executor = self.ctx.executor.borrow();
-        executor.as_ref().map_or(0, |executor| executor.ready())
+        let roused = usize::from(self.ctx.stack.borrow().has_roused());
+        executor.as_ref().map_or(0, |executor| executor.ready()) + roused
     }
 
     /// Whether its tasks live: until the runtime is ending.

@@ -10,7 +10,7 @@ use super::core_context::CoreContext;
 
 /// What a connection at rest is served by.
 pub(crate) trait Serve {
-    /// Spawns a task for a connection that something has come to.
+    /// Begins a task for a connection that something has come to.
     fn begin(self: Rc<Self>, conn: ConnId, rest: Rest);
 }
 
@@ -80,16 +80,18 @@ impl CoreContext {
         drop(all);
     }
 
-    /// Begins a task for each connection that something has come to.
-    pub(crate) fn begin_roused(&self) {
-        loop {
-            let roused = self.stack.borrow_mut().pop_roused();
-            let Some((conn, rest)) = roused else { return };
-            match self.handlers.get(rest.handler()) {
-                Some(handler) => handler.begin(conn, rest),
-                // At the runtime's end.
-                None => self.close(conn),
-            }
+    /// Begins a task for a connection that something has come to. Returns false when there is none.
+    #[inline]
+    pub(crate) fn begin_roused(&self) -> bool {
+        let roused = self.stack.borrow_mut().pop_roused();
+        let Some((conn, rest)) = roused else {
+            return false;
+        };
+        match self.handlers.get(rest.handler()) {
+            Some(handler) => handler.begin(conn, rest),
+            // At the runtime's end.
+            None => self.close(conn),
         }
+        true
     }
 }

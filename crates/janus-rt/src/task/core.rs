@@ -111,26 +111,23 @@ impl Core {
     #[inline]
     pub(super) fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
         let slot = self.place(future, QUEUED | HANDLE);
+        self.ready.borrow_mut().push(slot);
         let generation = self.arena.header(slot).generation();
         let task = TaskRef::new(&self.identity, slot.granule(), generation);
-        self.close_if_over();
+        if self.life.get() == Life::Closed {
+            // The thread is still this core's, but no task is polled any more.
+            self.close();
+        }
         // SAFETY: the task gives an `F::Output`; HANDLE was set above, and this is the handle.
         unsafe { JoinHandle::here(task) }
     }
 
-    /// Spawns a task that nobody will join or abort.
+    /// Spawns a task that nobody will join or abort, and polls it. Where tasks are polled, but in none of them: see
+    /// [`poll_each`](Core::poll_each).
     #[inline]
-    pub(super) fn begin<F: Future + 'static>(&self, future: F) {
-        self.place(future, QUEUED | NAMELESS);
-        self.close_if_over();
-    }
-
-    /// Drops the new task if the thread is still this core's, but no task is polled any more.
-    #[inline]
-    fn close_if_over(&self) {
-        if self.life.get() == Life::Closed {
-            self.close();
-        }
+    pub(super) fn begin<F: Future<Output = ()> + 'static>(&self, future: F) {
+        let slot = self.place(future, NAMELESS);
+        self.poll(slot);
     }
 
     #[inline]
@@ -158,7 +155,6 @@ impl Core {
         unsafe { header::write(self.arena.pointer(slot), future, flags) };
         self.tasks.set(self.tasks.get() + 1);
         self.count(|c| c.spawned += 1);
-        self.ready.borrow_mut().push(slot);
         slot
     }
 
@@ -231,15 +227,25 @@ impl Core {
 impl Core {
     /// Polls at most `budget` ready tasks; returns how many.
     pub(super) fn poll_ready(&self, budget: usize) -> usize {
+        self.poll_each(budget, || {
+            let slot = self.pop_ready();
+            slot.map(|slot| self.poll(slot)).is_some()
+        })
+    }
+
+    /// Calls `next`, which polls a task, until it returns that there is none, or `budget` times; returns how often there was one.
+    #[inline]
+    pub(super) fn poll_each(&self, budget: usize, mut next: impl FnMut() -> bool) -> usize {
         let polled = Cell::new(0);
         loop {
             // One `catch_unwind` around all: one around each costs as much as the poll of a small task.
             let fallen = catch_unwind(AssertUnwindSafe(|| {
-                while polled.get() < budget
-                    && let Some(slot) = self.pop_ready()
-                {
+                while polled.get() < budget {
                     polled.set(polled.get() + 1);
-                    self.poll(slot);
+                    if !next() {
+                        polled.set(polled.get() - 1);
+                        break;
+                    }
                 }
             }));
             let Err(payload) = fallen else {
@@ -297,11 +303,11 @@ impl Core {
         !self.ready.borrow().is_empty()
     }
 
-    /// Polls a task from the ready queue. [`caught`](Core::caught) handles its panic.
+    /// Polls a task that stands in no queue. [`caught`](Core::caught) handles its panic.
     #[inline]
     fn poll(&self, slot: Slot) {
         let header = self.arena.header(slot);
-        debug_assert!(header.has(QUEUED) && header.stage() == Stage::Future);
+        debug_assert!(header.stage() == Stage::Future);
         header.begin();
         if header.has(ABORT) {
             self.abandon(slot, None);
@@ -324,6 +330,8 @@ impl Core {
                     self.ready.borrow_mut().push(slot);
                 }
             }
+            // It has no output, and nobody who waits.
+            Poll::Ready(()) if header.has(NAMELESS) => self.free(slot),
             Poll::Ready(()) => self.ended(slot),
         }
     }

@@ -167,9 +167,21 @@ impl Executor {
     }
 
     /// Polls at most `budget` ready tasks; returns how many. The executor must be entered.
+    #[cfg(test)]
     pub(crate) fn run(&self, budget: usize) -> usize {
+        self.run_with(budget, || false)
+    }
+
+    /// Polls at most `budget` tasks; returns how many. The executor must be entered. `begin` begins one where that is due, and returns false
+    /// when none is; what is ready has half of the budget at least.
+    pub(crate) fn run_with(&self, budget: usize, begin: impl FnMut() -> bool) -> usize {
         let core = &*self.core;
-        let polled = core.poll_ready(budget);
+        let share = match core.has_ready() {
+            true => budget.div_ceil(2),
+            false => budget,
+        };
+        let begun = core.poll_each(share, begin);
+        let polled = begun + core.poll_ready(budget - begun);
         core.count_polls(polled);
         core.pulse.rests();
         coop::lift();

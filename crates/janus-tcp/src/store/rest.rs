@@ -21,6 +21,7 @@ use crate::store::queue::Queue;
 pub const REST_HANDLERS: usize = 1 << HANDLER_BITS;
 
 const HANDLER_BITS: u32 = 6;
+const _: () = assert!(REST_HANDLERS <= u64::BITS as usize);
 const HANDLER_SHIFT: u32 = 24;
 /// The bits that tell such a word from tokens, of which it is set in none.
 const KIND: u32 = 0b11 << 30;
@@ -124,6 +125,8 @@ pub(crate) struct Rests {
     resting: [u32; REST_HANDLERS],
     /// [`Limit`]s of each handler: of fresh connections, and of others.
     limits: [[Limit; 2]; REST_HANDLERS],
+    /// Handlers that have some, a bit each.
+    with_limits: u64,
     /// Connections that rest at a handler with limits.
     limited: usize,
 }
@@ -149,6 +152,7 @@ impl Default for Rests {
             roused: Queue::new(1_024, (none, Rest(RESTS))),
             resting: [0; REST_HANDLERS],
             limits: [[Limit::default(); 2]; REST_HANDLERS],
+            with_limits: 0,
             limited: 0,
         }
     }
@@ -160,8 +164,9 @@ impl Rests {
         self.limits[usize::from(rest.handler())][usize::from(!rest.is_fresh())]
     }
 
+    #[inline(always)]
     fn is_limited(&self, handler: u8) -> bool {
-        self.limits[usize::from(handler)].iter().any(|it| it.ms > 0)
+        self.with_limits >> handler & 1 != 0
     }
 
     /// The rest with this as its beginning.
@@ -207,6 +212,11 @@ impl Rests {
     }
 
     #[inline]
+    pub(crate) fn has_roused(&self) -> bool {
+        !self.roused.is_empty()
+    }
+
+    #[inline]
     pub(crate) fn pop(&mut self) -> Option<(ConnId, Rest)> {
         self.roused.pop_front()
     }
@@ -221,6 +231,8 @@ impl Rests {
         let resting = self.resting[at] as usize;
         self.limited -= if self.is_limited(handler) { resting } else { 0 };
         self.limits[at] = [limits.first, limits.further].map(Limit::new);
+        self.with_limits &= !(1 << handler);
+        self.with_limits |= u64::from(limits != RestLimits::default()) << handler;
         self.limited += if self.is_limited(handler) { resting } else { 0 };
     }
 
@@ -314,7 +326,7 @@ mod tests {
         /// Whatever comes that is no data, a rest is never ended before its time and always within two parts after it.
         #[test]
         fn a_rest_ends_in_time(begun: u32, fresh: bool, heard in proptest::collection::vec(1..20_000u32, 0..12)) {
-            let mut rests = minute();
+            let rests = minute();
             let rest = if fresh { Rest::new(3) } else { Rest::new(3).carrying(9) };
             let limit = if fresh { 20_000 } else { 60_000 };
             let rest = rests.begun(rest, begun);

@@ -61,6 +61,12 @@ impl Stack {
         self.schedule.rests.pop()
     }
 
+    /// Whether [`Stack::pop_roused`] has one.
+    #[inline]
+    pub fn has_roused(&self) -> bool {
+        self.schedule.rests.has_roused()
+    }
+
     /// Connections at rest.
     pub fn resting(&self) -> usize {
         let resting = self.schedule.rests.resting();
