@@ -27,6 +27,7 @@ mod portal_is_two_stacks;
 mod portal_outgoing;
 mod portal_reach;
 mod reload;
+mod rest;
 mod runtime_end;
 mod send_buf;
 mod shared_time;

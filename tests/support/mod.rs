@@ -106,6 +106,10 @@ impl Running {
         }
     }
 
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
     /// Stops it from outside and waits for its end.
     pub fn stop(self) -> janus::Result {
         self.handle.stop();

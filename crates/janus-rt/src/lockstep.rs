@@ -256,6 +256,7 @@ impl<P: Outside> World<P> {
         assert!(!self.conductor.is_busy(), "an update does not end");
         self.each_stack(|who, stack| {
             assert_eq!(stack.flows_held(), 0, "flows are left at {who}");
+            assert_eq!(stack.resting(), 0, "rests are left at {who}");
             assert_eq!(stack.hot_in_use(), 0, "hot blocks are left at {who}");
             assert_eq!(stack.segments_in_use(), 0, "segments are left at {who}");
         });
@@ -324,6 +325,10 @@ impl<P> World<P> {
             let _entered = shard.enter();
             let executor = shard.ctx.executor.take();
             drop(executor);
+            shard.ctx.drop_handlers();
+            let ctx = &shard.ctx;
+            let all = |stack: &mut Stack, now| stack.close_resting(now, 0, usize::MAX, usize::MAX);
+            assert_eq!(ctx.on_stack(all), None);
         }
     }
 }

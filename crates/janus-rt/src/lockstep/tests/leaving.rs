@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use janus_tcp::{Config, SynCookies};
 
-use super::server::{Ledger, accepted, listener, serve};
+use super::server::{Ledger, Server, listener, serve};
 use super::{COMBINED, Layout, SPLIT, colliding, run};
 use crate::lockstep::World;
 use crate::lockstep::rng::Rng;
@@ -22,17 +22,18 @@ async fn come_and_go(ledger: Ledger, seed: u64) -> crate::Result {
     if core == 0 {
         return serve(ledger).await;
     }
+    let server = Server::new(ledger)?;
     let mut rng = Rng::new(seed ^ core as u64);
     loop {
         let listener = listener().await?;
         let mut spell = Duration::from_micros(1 + rng.below(SPELL_US));
         while let Ok(next) = timeout(spell, listener.accept()).await {
-            accepted(&ledger, next?);
+            server.accepted(next?);
             spell = spell.saturating_sub(Duration::from_micros(100));
         }
         loop {
             while let Ok(next) = timeout(Duration::ZERO, listener.accept()).await {
-                accepted(&ledger, next?);
+                server.accepted(next?);
             }
             // A tuple that is used again in TIME-WAIT gets a record, cookies or not.
             let half_open = core_context::with(|ctx| ctx.stack.borrow().half_open());

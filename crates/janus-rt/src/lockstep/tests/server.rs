@@ -2,11 +2,12 @@
 //! keeps what went wrong.
 
 use std::cell::RefCell;
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
 use crate::lockstep::peer::{HEADER, SERVER};
-use crate::net::{TcpListener, TcpStream};
+use crate::net::{Handler, Next, ServedStream, TcpListener, TcpStream};
 
 /// Observations of the copies of `main`.
 #[derive(Clone, Default)]
@@ -29,9 +30,10 @@ impl Ledger {
 }
 
 pub(super) async fn serve(ledger: Ledger) -> crate::Result {
+    let server = Server::new(ledger)?;
     let listener = listener().await?;
     loop {
-        accepted(&ledger, listener.accept().await?);
+        server.accepted(listener.accept().await?);
     }
 }
 
@@ -39,34 +41,138 @@ pub(super) async fn listener() -> std::io::Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::UNSPECIFIED, SERVER.1)).await
 }
 
-/// One more connection, to be served by a task of its own.
-pub(super) fn accepted(ledger: &Ledger, (stream, peer): (TcpStream, SocketAddr)) {
-    ledger.0.borrow_mut().accepted += 1;
-    let ledger = ledger.clone();
-    crate::spawn(async move {
-        if let Err(error) = echo(&stream).await {
-            let text = format!("{peer} on core {:?}: {error}", crate::core_id());
-            ledger.0.borrow_mut().errors.push(text);
+/// A core's way to serve its connections: every second in a task of its own, the others at rest whenever there is nothing to read.
+pub(super) struct Server {
+    ledger: Ledger,
+    at_rest: Handler,
+}
+
+impl Server {
+    pub(super) fn new(ledger: Ledger) -> std::io::Result<Server> {
+        let noting = ledger.clone();
+        let at_rest = Handler::new(async move |stream: &ServedStream| {
+            let peer = stream.peer_addr();
+            let told = Told::of(stream).go_on(stream).await;
+            if let Err(error) = &told {
+                noting.failed(peer, error);
+            }
+            told
+        })?;
+        Ok(Server { ledger, at_rest })
+    }
+
+    /// One more connection.
+    pub(super) fn accepted(&self, (stream, peer): (TcpStream, SocketAddr)) {
+        self.ledger.0.borrow_mut().accepted += 1;
+        if peer.port() % 2 == 0 {
+            self.at_rest.rest(stream).expect("it is of this core");
+            return;
         }
-    });
+        let ledger = self.ledger.clone();
+        crate::spawn(async move {
+            if let Err(error) = echo(&stream).await {
+                ledger.failed(Ok(peer), &error);
+            }
+        });
+    }
+}
+
+impl Ledger {
+    fn failed(&self, peer: std::io::Result<SocketAddr>, error: &std::io::Error) {
+        let text = format!("{peer:?} on core {:?}: {error}", crate::core_id());
+        self.0.borrow_mut().errors.push(text);
+    }
 }
 
 async fn echo(stream: &TcpStream) -> std::io::Result<()> {
-    let mut header = [0; HEADER];
-    stream.read_exact(&mut header).await?;
-    let [server_ends, len @ ..] = header;
-    let mut left = u32::from_le_bytes(len) as usize;
+    let mut told = Told::read(stream).await?;
     let mut buffer = [0; 1024];
-    while left > 0 {
-        let read = stream.read(&mut buffer[..left.min(1024)]).await?;
-        if read == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        stream.write_all(&buffer[..read]).await?;
-        left -= read;
+    while told.left > 0 {
+        let read = stream.read(&mut buffer[..told.left.min(1024)]).await?;
+        told.send(stream, &buffer[..read]).await?;
     }
-    if server_ends == 0 && stream.read(&mut buffer).await? != 0 {
-        return Err(std::io::Error::other("more than was announced"));
+    if !told.ends_first && stream.read(&mut buffer).await? != 0 {
+        return Err(more());
     }
     Ok(())
+}
+
+/// What a connection was told to do, and has still to do.
+struct Told {
+    /// Not read yet.
+    unknown: bool,
+    ends_first: bool,
+    left: usize,
+}
+
+impl Told {
+    const KNOWN: u16 = 1 << 15;
+    const ENDS_FIRST: u16 = 1 << 14;
+
+    /// As a connection at rest carries it.
+    fn of(stream: &ServedStream) -> Told {
+        let carried = stream.carried();
+        Told {
+            unknown: carried & Told::KNOWN == 0,
+            ends_first: carried & Told::ENDS_FIRST != 0,
+            left: usize::from(carried & (Told::ENDS_FIRST - 1)),
+        }
+    }
+
+    fn carried(&self) -> u16 {
+        let left = u16::try_from(self.left).expect("a peer says little");
+        assert!(left < Told::ENDS_FIRST);
+        Told::KNOWN | if self.ends_first { Told::ENDS_FIRST } else { 0 } | left
+    }
+
+    async fn read(stream: &TcpStream) -> std::io::Result<Told> {
+        let mut header = [0; HEADER];
+        stream.read_exact(&mut header).await?;
+        let [ends_first, len @ ..] = header;
+        Ok(Told {
+            unknown: false,
+            ends_first: ends_first != 0,
+            left: u32::from_le_bytes(len) as usize,
+        })
+    }
+
+    /// Sends back as much as there is.
+    async fn go_on(mut self, stream: &ServedStream) -> std::io::Result<Next> {
+        if self.unknown {
+            self = Told::read(stream).await?;
+        }
+        let mut buffer = [0; 1024];
+        while self.left > 0 {
+            match stream.try_read(&mut buffer[..self.left.min(1024)]) {
+                Ok(read) => self.send(stream, &buffer[..read]).await?,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return Ok(Next::RestWith(self.carried()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if self.ends_first {
+            return Ok(Next::Close);
+        }
+        match stream.try_read(&mut buffer) {
+            Ok(0) => Ok(Next::Close),
+            Ok(_) => Err(more()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                Ok(Next::RestWith(self.carried()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn send(&mut self, stream: &TcpStream, bytes: &[u8]) -> std::io::Result<()> {
+        if bytes.is_empty() {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        self.left -= bytes.len();
+        stream.write_all(bytes).await
+    }
+}
+
+fn more() -> std::io::Error {
+    std::io::Error::other("more than was announced")
 }

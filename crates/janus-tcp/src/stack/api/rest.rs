@@ -102,7 +102,8 @@ impl Stack {
         let ranges = self.store.tcbs.ranges();
         let four = ranges[0].len();
         let all = four + ranges[1].len();
-        for place in cursor..all.min(cursor + budget) {
+        let end = all.min(cursor.saturating_add(budget));
+        for place in cursor..end {
             if most == 0 {
                 return Some(place);
             }
@@ -117,7 +118,7 @@ impl Stack {
                 most -= 1;
             }
         }
-        (cursor + budget < all).then_some(cursor + budget)
+        (end < all).then_some(end)
     }
 
     /// Closes a connection at rest: whoever would serve it is not asked.
