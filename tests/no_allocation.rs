@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 
 use janus::BackendChoice;
-use janus::net::{TcpListener, TcpStream};
+use janus::net::{Handler, Next, ServedStream, TcpListener, TcpStream};
 use support::*;
 
 struct Counting;
@@ -62,7 +62,11 @@ const REQUESTS: usize = 3;
 
 #[test]
 fn neither_a_connection_nor_a_request_allocates() {
-    for case in [ONE_COMBINED, ONE_SPLIT] {
+    for (case, at_rest) in [
+        (ONE_COMBINED, false),
+        (ONE_SPLIT, false),
+        (ONE_COMBINED, true),
+    ] {
         let (near, far) = wire_for(case);
         let (results, result) = channel();
         let (ready, listens) = channel();
@@ -76,10 +80,12 @@ fn neither_a_connection_nor_a_request_allocates() {
             async move {
                 let listener = TcpListener::bind("0.0.0.0:80").await?;
                 ready.send(())?;
-                accept(&listener, WARM).await?;
+                let handler = at_rest.then(|| Handler::new(echo_once)).transpose()?;
+                let accept = async |count| accept(&listener, handler.as_ref(), count).await;
+                accept(WARM).await?;
                 for _ in 0..TIMES {
                     let before = allocations();
-                    accept(&listener, COUNTED).await?;
+                    accept(COUNTED).await?;
                     let counted = allocations() - before;
                     results.send(counted)?;
                     if counted == 0 {
@@ -87,7 +93,7 @@ fn neither_a_connection_nor_a_request_allocates() {
                     }
                 }
                 over.store(true, Ordering::Relaxed);
-                accept(&listener, usize::MAX).await?;
+                accept(usize::MAX).await?;
                 janus::Result::<()>::Ok(())
             }
         });
@@ -102,17 +108,33 @@ fn neither_a_connection_nor_a_request_allocates() {
         assert_eq!(
             counted.last(),
             Some(&0),
-            "{case:?}: allocations over {COUNTED} connections of {REQUESTS} requests: {counted:?}"
+            "{case:?}, at rest: {at_rest}: allocations over {COUNTED} connections of {REQUESTS} requests: {counted:?}"
         );
     }
 }
 
-async fn accept(listener: &TcpListener, count: usize) -> std::io::Result<()> {
+/// Serves so many connections, each with a task, or with this handler.
+async fn accept(
+    listener: &TcpListener,
+    handler: Option<&Handler>,
+    count: usize,
+) -> std::io::Result<()> {
     for _ in 0..count {
         let (stream, _) = listener.accept().await?;
-        janus::spawn(echo(stream));
+        match handler {
+            Some(handler) => handler.rest(stream)?,
+            None => drop(janus::spawn(echo(stream))),
+        }
     }
     Ok(())
+}
+
+async fn echo_once(stream: &ServedStream) -> std::io::Result<Next> {
+    let Some(piece) = stream.recv().await? else {
+        return Ok(Next::Close);
+    };
+    stream.write_all(&piece).await?;
+    Ok(Next::Rest)
 }
 
 async fn request() {

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
+use std::num::NonZeroU16;
 use std::rc::Rc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
@@ -11,9 +12,10 @@ use std::time::Duration;
 
 use janus::net::{TcpListener, TcpStream};
 use janus::{BackendChoice, Builder, Handle, Placement, Runtime};
-use janus_http::{Connection, Error, Request, Responder, Sent};
+use janus_http::{Connection, Error, Options, Request, Responder, Sent};
 use janus_io::wire;
 
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
 const PATIENCE: Duration = Duration::from_secs(120);
 const LAYOUTS: [(usize, Placement); 4] = [
     (1, Placement::Combined),
@@ -64,9 +66,29 @@ async fn handler(
     }
 }
 
-async fn serve(port: u16, ready: Sender<SocketAddr>) -> janus::Result {
+/// Ways to serve a listener.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// With a task for each connection.
+    Tasks,
+    /// With connections that rest between requests.
+    AtRest,
+}
+
+/// Each layout with each way to serve.
+fn servers() -> impl Iterator<Item = (usize, Placement, Way)> {
+    let ways = [Way::Tasks, Way::AtRest];
+    LAYOUTS
+        .into_iter()
+        .flat_map(move |(cores, placement)| ways.map(|way| (cores, placement, way)))
+}
+
+async fn serve(port: u16, way: Way, ready: Sender<SocketAddr>) -> janus::Result {
     let listener = TcpListener::bind(("0.0.0.0", port)).await?;
     let _ = ready.send(listener.local_addr()?);
+    if let Way::AtRest = way {
+        return Ok(janus_http::serve_listener(listener, handler).await?);
+    }
     loop {
         let (stream, _) = listener.accept().await?;
         let serving = janus_http::serve(stream, handler);
@@ -86,11 +108,12 @@ struct Running {
 }
 
 impl Running {
-    fn server(builder: Builder, port: u16) -> (Self, SocketAddr) {
+    fn server(builder: Builder, port: u16, way: Way) -> (Self, SocketAddr) {
         let runtime = builder.build().unwrap();
         let (ready, address) = channel();
         let handle = runtime.handle();
-        let thread = std::thread::spawn(move || runtime.run(move || serve(port, ready.clone())));
+        let thread =
+            std::thread::spawn(move || runtime.run(move || serve(port, way, ready.clone())));
         (
             Self { handle, thread },
             address.recv_timeout(PATIENCE).unwrap(),
@@ -126,9 +149,9 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 
 #[test]
 fn kernel_clients_through_the_portal() {
-    for (cores, placement) in LAYOUTS {
-        let (server, address) =
-            Running::server(builder(cores, placement).backend(BackendChoice::Portal), 0);
+    for (cores, placement, way) in servers() {
+        let portal = builder(cores, placement).backend(BackendChoice::Portal);
+        let (server, address) = Running::server(portal, 0, way);
         let address = SocketAddr::from(([127, 0, 0, 1], address.port()));
 
         // Pipelined: in order, and a slow one does not change that.
@@ -142,7 +165,7 @@ fn kernel_clients_through_the_portal() {
             .skip(1)
             .map(|rest| rest.split("HTTP/").next().unwrap())
             .collect();
-        assert_eq!(bodies, targets, "{cores} {placement:?}: {answer}");
+        assert_eq!(bodies, targets, "{cores} {placement:?} {way:?}: {answer}");
 
         let large = ask(address, b"GET /large HTTP/1.0\r\n\r\n");
         let head = find(&large, b"\r\n\r\n").unwrap() + 4;
@@ -180,9 +203,9 @@ fn kernel_clients_through_the_portal() {
 /// A server that is told to end waits for no further request of the connections that are kept.
 #[test]
 fn kept_connections_do_not_hold_up_the_end() {
-    for (cores, placement) in LAYOUTS {
-        let (server, address) =
-            Running::server(builder(cores, placement).backend(BackendChoice::Portal), 0);
+    for (cores, placement, way) in servers() {
+        let portal = builder(cores, placement).backend(BackendChoice::Portal);
+        let (server, address) = Running::server(portal, 0, way);
         let address = SocketAddr::from(([127, 0, 0, 1], address.port()));
         let mut kept = std::net::TcpStream::connect(address).unwrap();
         kept.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -281,7 +304,7 @@ async fn converse(index: usize) {
 
 #[test]
 fn janus_clients_over_the_wire() {
-    for (cores, placement) in LAYOUTS {
+    for (cores, placement, way) in servers() {
         let queues = match placement {
             Placement::Combined => cores,
             Placement::Split { io_cores } => io_cores,
@@ -295,8 +318,72 @@ fn janus_clients_over_the_wire() {
         let builder = builder(cores, placement)
             .backend(BackendChoice::wire(near))
             .address("192.0.2.1/24".parse().unwrap());
-        let (server, _) = Running::server(builder, 80);
+        let (server, _) = Running::server(builder, 80, way);
         run_clients(far, 32, converse);
         server.stop();
+    }
+}
+
+/// A connection that is silent, one that sends what is no request, and one whose client has had what it may.
+#[test]
+fn limits_hold_at_rest_as_in_a_task() {
+    static LIMITS: Options = Options {
+        requests: NonZeroU16::new(3),
+        ..Options::DEFAULT
+    };
+    for way in [Way::Tasks, Way::AtRest] {
+        let runtime = builder(1, Placement::Combined).start_paused(true);
+        let main = move || async move {
+            let listener = TcpListener::bind("127.0.0.1:0").await?;
+            let at = listener.reachable_at();
+            janus::spawn(async move {
+                if let Way::AtRest = way {
+                    return janus_http::serve_listener_with(&LIMITS, listener, handler).await;
+                }
+                loop {
+                    let (stream, _) = listener.accept().await?;
+                    janus::spawn(janus_http::serve_with(&LIMITS, stream, handler));
+                }
+            });
+            for (before, after, seconds) in [
+                (&b""[..], &b""[..], 20),
+                (b"", b"\r\n", 20),
+                (GET, b"", 60),
+                (GET, b"\r\n", 60),
+            ] {
+                let stream = TcpStream::connect(at).await?;
+                stream.write_all(before).await?;
+                if !before.is_empty() {
+                    assert_ne!(stream.read(&mut [0; 512]).await?, 0);
+                }
+                let start = janus::time::now();
+                let lasted = loop {
+                    // What is no request, now and then: it does not lengthen the wait.
+                    let mut byte = [0];
+                    let end = janus::time::timeout(Duration::from_secs(5), stream.read(&mut byte));
+                    match end.await {
+                        Ok(end) => {
+                            assert_eq!(end?, 0, "without a word");
+                            break janus::time::now().saturating_since(start).as_secs_f64();
+                        }
+                        Err(_) => stream.write_all(after).await?,
+                    }
+                };
+                let limit = f64::from(seconds);
+                assert!(
+                    (limit - 0.01..limit * 1.13 + 1.0).contains(&lasted),
+                    "{way:?}, {after:?}: {lasted} s"
+                );
+            }
+            let mut connection = Connection::connect(at).await?;
+            for number in 1..=3 {
+                let mut response = connection.get("x", "/").await?;
+                response.read_to_end(&mut Vec::new()).await?;
+                assert_eq!(connection.is_open(), number < 3);
+            }
+            janus::handle().unwrap().stop();
+            janus::Result::<()>::Ok(())
+        };
+        runtime.build().unwrap().run(main).unwrap();
     }
 }

@@ -488,6 +488,30 @@ fn an_answer_waits_for_room_and_not_for_the_handler_behind_it() {
     assert_eq!(pipe.received(), ok("POST /p\nabc"));
 }
 
+/// The last answer says so, also where more have been sent, and whatever the client wants.
+#[test]
+fn a_connection_has_so_many_requests_and_no_more() {
+    static THREE: Options = Options {
+        requests: std::num::NonZeroU16::new(3),
+        ..PLAIN
+    };
+    let last = ok("GET /a\n").replace("\r\nx: y", "\r\nconnection: close\r\nx: y");
+    for pieces in [
+        &[GET, GET, GET, GET][..],
+        &[&[GET, GET].concat(), &[GET, GET].concat()],
+    ] {
+        let (said, ended) = talk_with(&THREE, pieces);
+        assert!(ended.is_ok());
+        let answers: Vec<&str> = said.split_inclusive("GET /a\n").collect();
+        assert_eq!(answers.len(), 3, "{said}");
+        assert!(answers[..2].iter().all(|answer| **answer == ok("GET /a\n")));
+        assert!(
+            answers[2].contains("connection: close\r\n"),
+            "{said}, {last}"
+        );
+    }
+}
+
 #[test]
 fn a_waiting_connection_is_a_few_words_and_requests_reuse_what_is_there() {
     let serving = serve(Pipe::default(), mirror);

@@ -198,6 +198,77 @@ fn a_stale_waker_does_not_wake_the_slots_next_task() {
     );
 }
 
+/// Tasks that nobody can name may come and go in one slot for ever: no number of theirs is used up.
+#[test]
+fn tasks_without_names_wear_out_no_slot() {
+    let mut core = core();
+    let named = core.executor.spawn(async {});
+    let granule = named.granule();
+    let generation = |core: &Core1| {
+        let named = core.executor.spawn(async {});
+        let task = named.task().expect("of this core");
+        assert_eq!(Some(task.granule()), granule, "the same slot again");
+        task.generation()
+    };
+    drop(named);
+    core.run();
+    let before = generation(&core);
+    core.run();
+    let left = Rc::new(Cell::new(10_000u32));
+    // Each leaves its waker, which then wakes the next in its slot; and half of them wait a little.
+    let wakers: Rc<RefCell<Vec<Waker>>> = Rc::default();
+    let begin = || {
+        let (count, kept) = (left.get(), Rc::clone(&wakers));
+        let Some(one_less) = left.get().checked_sub(1) else {
+            return false;
+        };
+        left.set(one_less);
+        begin(async move {
+            kept.borrow_mut().truncate(3);
+            poll_fn(|cx| {
+                kept.borrow_mut().insert(0, cx.waker().clone());
+                Poll::Ready(())
+            })
+            .await;
+            if count % 2 == 0 {
+                yield_now().await;
+            }
+        });
+        for waker in wakers.borrow().iter() {
+            waker.wake_by_ref();
+        }
+        true
+    };
+    let _entered = core.executor.enter();
+    while left.get() > 0 {
+        core.executor.run_with(1, begin);
+        while core.executor.run(10) > 0 {}
+    }
+    let counters = core.executor.counters();
+    assert!(counters.spawned > 10_000 && counters.retired == 0);
+    assert_eq!(core.executor.tasks(), 0);
+    assert_eq!(generation(&core), before + 1);
+}
+
+#[test]
+fn a_task_that_begins_with_a_panic_ends_alone() {
+    let core = core();
+    let (begun, ended) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let _entered = core.executor.enter();
+    let polled = core.executor.run_with(5, || {
+        begun.set(begun.get() + 1);
+        let (number, ended) = (begun.get(), Rc::clone(&ended));
+        begin(async move {
+            assert!(number != 2, "for a test");
+            ended.set(ended.get() + 1);
+        });
+        true
+    });
+    assert_eq!((polled, begun.get(), ended.get()), (5, 5, 4));
+    let counters = core.executor.counters();
+    assert_eq!((counters.panicked, core.executor.tasks()), (1, 0));
+}
+
 #[test]
 fn a_slot_whose_generations_are_used_up_is_retired() {
     let mut core = core();
