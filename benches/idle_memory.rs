@@ -1,7 +1,14 @@
-//! What an idle connection costs in memory: the growth of resident memory divided by the connections, each used once
-//! and then left open. The parts are what the stack, the executor and the pools say they hold; that they add up to
-//! what the kernel counts is checked. `placement=engine` is the TCP engine alone, without runtime and tasks; `ip=6` is a
-//! connection over IPv6, whose addresses take more.
+//! What an idle connection costs in memory, each used once and then left open, with the limits that a server has by default: the growth of
+//! resident memory, as another process reads it, less what the load itself keeps, divided by the connections. Taken at five fills of
+//! the flow table within one round of its growth; `max` is the worst. The parts are what the stack, the executor and the pools say they
+//! hold; that they add up to what the kernel counts is checked. In the end each connection is used once more: `bad_answers` counts what was
+//! not right.
+//!
+//! `placement=engine` is the TCP engine alone, without runtime and tasks; in `combined` a task waits for each connection, in `rest` none.
+//! `ip=6` is a connection over IPv6, whose addresses take more.
+//!
+//! Arguments name servers (`engine`, `combined`, `rest`), applications (`echo`, `http`), versions (`4`, `6`) and numbers of
+//! connections (`100m`, `200m`); all of those kinds of which none is named. `-- rest echo 4 200m` takes 18 GB and ten minutes.
 
 mod support;
 
@@ -11,7 +18,7 @@ use support::Scale;
 use support::engine::Engine;
 use support::far::App;
 use support::far::packet::Ends;
-use support::far::plan::Plan;
+use support::far::plan::{Kind, Mode, Phase, Plan};
 use support::memory;
 use support::report::{Report, Value};
 use support::served::{BODY, Layout, Server};
@@ -20,23 +27,65 @@ use support::served::{BODY, Layout, Server};
 const PARTS_WITHIN: f64 = 0.05;
 /// For what was delayed to come to rest, and the toucher to finish its last chunk.
 const REST: Duration = Duration::from_millis(500);
+/// Looks within one doubling of the table.
+const FILLS: u32 = 5;
+/// Requests in progress at a time, when each connection is used once more.
+const WINDOW: u32 = 256;
+/// Longest time without any answer.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 fn main() {
-    let scale = Scale::get();
-    let conn_counts: &[u32] = scale.pick(&[10_000], &[1_000_000], &[1_000_000, 10_000_000]);
+    let named: Vec<String> = std::env::args().skip(1).collect();
+    if let [what, pid] = &named[..]
+        && what == memory::OF_ANOTHER
+    {
+        return memory::print_of(pid);
+    }
+    let millions = |name: &String| name.strip_suffix('m')?.parse::<u32>().ok();
+    let mut conn_counts: Vec<u32> = named.iter().filter_map(millions).collect();
+    conn_counts
+        .iter_mut()
+        .for_each(|millions| *millions *= 1_000_000);
+    if conn_counts.is_empty() {
+        let counts: &[u32] = Scale::get().pick(&[10_000], &[1_000_000], &[1_000_000, 10_000_000]);
+        conn_counts = counts.to_vec();
+    }
     let mut report = Report::new("idle_memory");
-    for &conns in conn_counts {
-        served(&mut report, Ends::default(), App::Echo, conns);
-        served(&mut report, Ends::default(), App::http(BODY), conns);
-        served(&mut report, Ends::over_six(), App::Echo, conns);
-        engine(&mut report, conns);
+    for conns in conn_counts {
+        for kind in kinds().filter(|kind| kind.is_wanted(&named)) {
+            kind.measure(&mut report, conns);
+        }
     }
     report.finish();
 }
 
+/// What holds the connections, and over which version of the Internet Protocol.
+#[derive(Clone, Copy)]
+struct Held {
+    placement: &'static str,
+    app: &'static str,
+    ip: u32,
+}
+
+fn kinds() -> impl Iterator<Item = Held> {
+    let servers = [
+        ("engine", "echo"),
+        ("combined", "echo"),
+        ("combined", "http"),
+        ("rest", "echo"),
+        ("rest", "http"),
+    ];
+    servers
+        .into_iter()
+        .flat_map(|(placement, app)| [4, 6].map(|ip| Held { placement, app, ip }))
+}
+
 /// What is in memory at a moment.
 struct Look {
+    /// Of the whole process, as another reads it.
     resident: u64,
+    /// Of the load generator.
+    load: u64,
     parts: Parts,
     hot_in_use: usize,
     connections: usize,
@@ -91,116 +140,216 @@ impl Parts {
     }
 }
 
-fn served(report: &mut Report, ends: Ends, app: App, conns: u32) {
-    let kind = Held {
-        placement: "combined",
-        app: app.name(),
-        ip: if ends.six { 6 } else { 4 },
-        conns,
-    };
-    let server = Server::start_at(ends, Layout::COMBINED, app, conns);
-    let look = || {
+/// Something that holds connections.
+trait Holder {
+    fn plan(&self) -> &Plan;
+    /// Opens connections, as many as there are then.
+    fn open(&mut self, conns: u32);
+    /// Goes on until this many requests have ended since, or nothing does.
+    fn until_ended(&mut self, all: u64);
+    fn look(&mut self) -> Look;
+}
+
+struct Whole(Server);
+
+impl Holder for Whole {
+    fn plan(&self) -> &Plan {
+        &self.0.plan
+    }
+
+    fn open(&mut self, conns: u32) {
+        self.0.open(conns);
+    }
+
+    fn until_ended(&mut self, all: u64) {
+        let mut ended = 0;
+        while ended < all {
+            let more = |counts: &support::far::plan::Counts| counts.get(Kind::Ended) > ended;
+            if !self.0.wait(PATIENCE, more) {
+                return;
+            }
+            ended = self.0.plan.counts().get(Kind::Ended);
+        }
+    }
+
+    fn look(&mut self) -> Look {
         std::thread::sleep(REST);
-        let cores = server.reports();
+        let cores = self.0.reports();
         let core = cores.first().expect("a report of every core");
         Look {
-            resident: memory::resident_bytes(),
+            resident: memory::resident_seen_by_another(),
+            load: self.0.plan.held_bytes(),
             parts: Parts::of(&core.memory, core.buffers.committed_bytes, core.task_bytes),
             hot_in_use: core.hot_in_use,
             connections: core.connections,
         }
-    };
-    let before = look();
-    server.open(conns);
-    let after = look();
-    rows(report, &kind, &before, &after, &server.plan);
-    server.stop();
+    }
 }
 
-fn engine(report: &mut Report, conns: u32) {
-    let (mut engine, plan) = Engine::start(conns);
-    let look = |engine: &mut Engine| {
-        engine.run(REST, |_| false);
-        let buffers = engine.stack.pool().depot().stats().committed_bytes;
+struct Bare {
+    engine: Engine,
+    plan: std::sync::Arc<Plan>,
+}
+
+impl Holder for Bare {
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    fn open(&mut self, conns: u32) {
+        self.engine.open(&self.plan, conns);
+    }
+
+    fn until_ended(&mut self, all: u64) {
+        let plan = &self.plan;
+        let limit = Duration::from_secs(900);
+        self.engine
+            .run(limit, |_| plan.counts().get(Kind::Ended) >= all);
+    }
+
+    fn look(&mut self) -> Look {
+        self.engine.run(REST, |_| false);
+        let buffers = self.engine.stack.pool().depot().stats().committed_bytes;
         Look {
-            resident: memory::resident_bytes(),
-            parts: Parts::of(&engine.stack.memory(), buffers, engine.task_bytes()),
-            hot_in_use: engine.stack.hot_in_use(),
-            connections: engine.stack.connections(),
+            resident: memory::resident_seen_by_another(),
+            load: self.plan.held_bytes(),
+            parts: Parts::of(
+                &self.engine.stack.memory(),
+                buffers,
+                self.engine.task_bytes(),
+            ),
+            hot_in_use: self.engine.stack.hot_in_use(),
+            connections: self.engine.stack.connections(),
         }
-    };
-    let before = look(&mut engine);
-    engine.open(&plan, conns);
-    let after = look(&mut engine);
-    let kind = Held {
-        placement: "engine",
-        app: "echo",
-        ip: 4,
-        conns,
-    };
-    rows(report, &kind, &before, &after, &plan);
+    }
 }
 
-/// Whose rows they are.
-struct Held {
-    placement: &'static str,
-    app: &'static str,
-    /// Version of the Internet Protocol.
-    ip: u32,
-    conns: u32,
-}
+impl Held {
+    fn is_wanted(&self, named: &[String]) -> bool {
+        let ip = self.ip.to_string();
+        let wants = |name: &str, of: [&str; 3]| {
+            let some = named.iter().any(|named| of.contains(&named.as_str()));
+            !some || named.iter().any(|named| named == name)
+        };
+        wants(self.placement, ["engine", "combined", "rest"])
+            && wants(self.app, ["echo", "http", ""])
+            && wants(&ip, ["4", "6", ""])
+    }
 
-fn rows(report: &mut Report, kind: &Held, before: &Look, after: &Look, plan: &Plan) {
-    let Held {
-        placement,
-        app,
-        ip,
-        conns,
-    } = *kind;
-    assert_eq!(
-        after.connections, conns as usize,
-        "every connection is there"
-    );
-    let params = |part: &str| -> [(&'static str, Value); 5] {
-        [
+    fn params(&self, conns: u32, part: &str) -> Vec<(&'static str, Value)> {
+        vec![
             ("part", part.into()),
             ("conns", conns.into()),
-            ("app", app.into()),
-            ("ip", ip.into()),
-            ("placement", placement.into()),
+            ("app", self.app.into()),
+            ("ip", self.ip.into()),
+            ("placement", self.placement.into()),
         ]
-    };
-    let each = |bytes: usize| bytes as f64 / f64::from(conns);
-    let total = after.resident.saturating_sub(before.resident) as usize;
-    report.row("bytes_per_conn", each(total), "B", &params("total"));
-    let mut sum = 0;
-    for ((part, now), (_, then)) in after.parts.rows().into_iter().zip(before.parts.rows()) {
+    }
+
+    fn measure(&self, report: &mut Report, conns: u32) {
+        let ends = match self.ip {
+            6 => Ends::over_six(),
+            _ => Ends::default(),
+        };
+        let app = match self.app {
+            "http" => App::http(BODY),
+            _ => App::Echo,
+        };
+        match self.placement {
+            "engine" => {
+                let (engine, plan) = Engine::start_at(ends, conns);
+                self.rows(report, conns, &mut Bare { engine, plan });
+            }
+            placement => {
+                let start = match placement {
+                    "rest" => Server::start_resting,
+                    _ => Server::start_at,
+                };
+                let mut server = Whole(start(ends, Layout::COMBINED, app, conns));
+                self.rows(report, conns, &mut server);
+                server.0.stop();
+            }
+        }
+    }
+
+    fn rows(&self, report: &mut Report, conns: u32, holder: &mut dyn Holder) {
+        let before = holder.look();
+        let mut totals = Vec::new();
+        for fill in (0..FILLS).rev() {
+            // The last is all of them.
+            let share = 0.5f64.powf(f64::from(fill) / f64::from(FILLS));
+            let conns = (f64::from(conns) * share) as u32;
+            holder.open(conns);
+            let now = holder.look();
+            assert_eq!(now.connections, conns as usize, "every connection is there");
+            totals.push(self.row(report, conns, &before, &now));
+        }
+        let params = self.params(conns, "total");
+        report.median("bytes_per_conn_at_fills", &totals, "B", &params);
+        let answered = speak_to_all(holder, conns);
+        report.row("answered", answered as f64, "count", &params);
+        let bad = holder.plan().counts().bad();
+        report.row("bad_answers", bad as f64, "count", &params);
+    }
+
+    /// Reports what is held beyond `before`; returns the bytes of a connection.
+    fn row(&self, report: &mut Report, conns: u32, before: &Look, now: &Look) -> f64 {
+        let each = |bytes: u64| bytes as f64 / f64::from(conns);
+        let grown = now.resident.saturating_sub(before.resident);
+        // Touched before the first connection.
+        let load = now.load;
+        assert_eq!(load, before.load, "the load has room from the beginning");
+        let total = grown;
         report.row(
             "bytes_per_conn",
-            each(now.saturating_sub(then)),
+            each(total),
             "B",
-            &params(part),
+            &self.params(conns, "total"),
         );
-        sum += now.saturating_sub(then);
-    }
-    let ratio = sum as f64 / total as f64;
-    report.row("parts_over_total", ratio, "ratio", &params("total"));
-    report.row(
-        "hot_in_use",
-        after.hot_in_use as f64,
-        "count",
-        &params("total"),
-    );
-    report.row(
-        "bad_answers",
-        plan.counts().bad() as f64,
-        "count",
-        &params("total"),
-    );
-    if (ratio - 1.0).abs() > PARTS_WITHIN && Scale::get() != Scale::Smoke {
-        eprintln!(
-            "the parts do not add up to the total of {total} bytes: {:?}",
-            after.parts
+        report.row(
+            "bytes_per_conn",
+            each(load),
+            "B",
+            &self.params(conns, "load"),
         );
+        let resident = self.params(conns, "process");
+        report.row("resident", now.resident as f64, "B", &resident);
+        let mut sum = 0;
+        for ((part, now), (_, then)) in now.parts.rows().into_iter().zip(before.parts.rows()) {
+            let more = now.saturating_sub(then) as u64;
+            report.row("bytes_per_conn", each(more), "B", &self.params(conns, part));
+            sum += more;
+        }
+        let ratio = sum as f64 / total as f64;
+        let params = self.params(conns, "total");
+        report.row("parts_over_total", ratio, "ratio", &params);
+        report.row("hot_in_use", now.hot_in_use as f64, "count", &params);
+        if (ratio - 1.0).abs() > PARTS_WITHIN && Scale::get() != Scale::Smoke {
+            eprintln!(
+                "the parts do not add up to the total of {total} bytes: {:?}",
+                now.parts
+            );
+        }
+        each(total)
     }
+}
+
+/// Uses each connection once more; how many answered.
+fn speak_to_all(holder: &mut dyn Holder, conns: u32) -> u64 {
+    let plan = holder.plan();
+    let before = plan.counts().get(Kind::Ended);
+    plan.set(Phase {
+        mode: Mode::Requests,
+        window: WINDOW.min(conns / 2),
+        held: conns,
+    });
+    // In turn: none has been used twice before all have once.
+    holder.until_ended(before + u64::from(conns));
+    let answered = holder.plan().counts().get(Kind::Ended) - before;
+    holder.plan().set(Phase {
+        mode: Mode::Idle,
+        window: 0,
+        held: conns,
+    });
+    answered
 }

@@ -113,7 +113,8 @@ impl Engine {
 
     /// Opens connections up to `held`, one request on each.
     pub fn open(&mut self, plan: &Plan, held: u32) {
-        if held == 0 {
+        let more = held.saturating_sub(plan.held_begun());
+        if more == 0 {
             return;
         }
         let before = plan.counts().get(Kind::Ended);
@@ -122,7 +123,7 @@ impl Engine {
             window: OPEN_WINDOW,
             held,
         });
-        let all = |_: &Self| plan.counts().get(Kind::Ended) - before >= u64::from(held);
+        let all = |_: &Self| plan.counts().get(Kind::Ended) - before >= u64::from(more);
         let opened = self.run(std::time::Duration::from_secs(900), all);
         assert!(
             opened,

@@ -5,6 +5,7 @@
 
 mod app;
 pub mod device;
+mod idle;
 pub mod pace;
 pub mod packet;
 pub mod plan;
@@ -12,6 +13,7 @@ pub mod six;
 
 use app::echo_words;
 pub use app::{App, ECHO_LEN};
+use idle::{Idle, Lengths, Parked};
 use janus_mem::{Frame, HEADROOM, Pool};
 use janus_wire::tcp::Flags;
 use pace::Pace;
@@ -52,15 +54,6 @@ enum What {
     Fin,
 }
 
-/// An open, idle connection.
-#[derive(Clone, Copy, Default)]
-struct Parked {
-    conn: u32,
-    seq: u32,
-    ack: u32,
-    ts_echo: u32,
-}
-
 /// A frame that tells the server an address.
 struct Told {
     bytes: [u8; six::ADVERTISEMENT_LEN],
@@ -81,9 +74,7 @@ pub struct Far {
     credit: u32,
     interleaved: bool,
     due: VecDeque<Due>,
-    parked: VecDeque<Parked>,
-    /// State of the generator that shuffles `parked`; never zero.
-    random: u64,
+    idle: Idle,
     /// Answers to the server's questions for addresses.
     told: VecDeque<Told>,
     /// Short connections come at a rate.
@@ -97,16 +88,9 @@ impl Far {
     /// The far end number `index` of as many as the plan counts. Room for `held_max` idle connections is made, and
     /// touched, now.
     pub fn new(ends: Ends, app: App, plan: Arc<Plan>, index: usize, held_max: u32) -> Self {
-        let mut parked = VecDeque::new();
-        parked.resize(
-            held_max as usize + 1,
-            Parked {
-                conn: 1,
-                ..Parked::default()
-            },
-        );
-        parked.clear();
         let queues = plan.ends.len() as u32;
+        let idle = Idle::new(held_max, index, plan.ends.len());
+        plan.keeps(idle.bytes());
         Self {
             crafter: Crafter::new(&ends),
             untimed: (!ends.timestamps).then(Vec::new),
@@ -123,8 +107,7 @@ impl Far {
             credit: 0,
             interleaved: false,
             due: VecDeque::with_capacity(1 << 16),
-            parked,
-            random: index as u64 + 1,
+            idle,
             told: VecDeque::with_capacity(TOLD_MAX),
             pace: None,
             counts: Counts::default(),
@@ -234,10 +217,10 @@ impl Far {
         self.credit = share + u32::from((self.index as u32) < self.phase.window % self.queues);
         if !acknowledged {
             // Responses that the next request would have acknowledged.
-            for parked in core::mem::take(&mut self.parked) {
-                self.due.push_back(self.wake_up(&parked, What::Ack));
-                self.parked.push_back(parked);
-            }
+            let (app, plan) = (&self.app, &self.plan);
+            let lengths = lengths(app, plan);
+            self.idle
+                .each(|parked| self.due.push_back(wake_up(parked, lengths, What::Ack)));
         }
     }
 
@@ -282,7 +265,7 @@ impl Far {
                 Mode::Idle => false,
                 Mode::Open => self.plan.held_begun() < self.phase.held,
                 Mode::Short => true,
-                Mode::Requests | Mode::Close => !self.parked.is_empty(),
+                Mode::Requests | Mode::Close => !self.idle.is_empty(),
             }
     }
 
@@ -306,7 +289,8 @@ impl Far {
                 },
                 Mode::Short => Self::syn(self.plan.take_short()),
                 Mode::Requests | Mode::Close => {
-                    let Some(parked) = self.parked.pop_front() else {
+                    let lengths = lengths(&self.app, &self.plan);
+                    let Some(parked) = self.idle.wake(lengths) else {
                         return;
                     };
                     let what = if self.phase.mode == Mode::Close {
@@ -314,7 +298,7 @@ impl Far {
                     } else {
                         What::Request
                     };
-                    self.wake_up(&parked, what)
+                    wake_up(&parked, lengths, what)
                 }
             };
             self.due.push_back(due);
@@ -336,27 +320,6 @@ impl Far {
             ts_val: TS_SYN,
             ts_echo: 0,
             what: What::Syn,
-        }
-    }
-
-    fn wake_up(&self, parked: &Parked, what: What) -> Due {
-        let served = self.app.requests_in(
-            parked
-                .seq
-                .wrapping_sub(first_seq(parked.conn).wrapping_add(1)),
-        );
-        let ts_val = ts_of(
-            parked
-                .ack
-                .wrapping_sub(served.wrapping_mul(self.response_len())),
-        );
-        Due {
-            conn: parked.conn,
-            seq: parked.seq,
-            ack: parked.ack,
-            ts_val,
-            ts_echo: parked.ts_echo,
-            what,
         }
     }
 
@@ -468,6 +431,9 @@ impl Far {
                 pace.answered(a.conn);
             }
             let next = a.seq.wrapping_add(1);
+            if self.plan.is_held(a.conn) {
+                self.idle.opens(a.conn, next);
+            }
             self.due.push_back(due(What::Ack, a.ack, next, ts_of(next)));
             self.due
                 .push_back(due(What::Request, a.ack, next, ts_of(next)));
@@ -527,10 +493,7 @@ impl Far {
     }
 
     fn response_len(&self) -> u32 {
-        match self.app {
-            App::Echo => ECHO_LEN as u32,
-            App::Http { .. } => self.plan.response_len.load(Ordering::Relaxed),
-        }
+        lengths(&self.app, &self.plan).response
     }
 
     /// The length of responses; that of this one when it is the first.
@@ -564,30 +527,46 @@ impl Far {
             if self.acknowledges_at_once() {
                 self.due.push_back(due(What::Ack));
             }
-            self.parked.push_back(Parked {
+            let parked = Parked {
                 conn: a.conn,
                 seq: a.ack,
                 ack: next,
                 ts_echo: theirs,
-            });
-            if self.phase.mode == Mode::Open {
-                self.shuffle_in();
-            }
+            };
+            self.idle.park(parked, self.phase.mode == Mode::Open);
             self.end();
         } else {
             self.due.push_back(due(What::Fin));
         }
     }
+}
 
-    /// Puts the newest idle connection at a random place: requests come in another order than the handshakes, whose
-    /// order is that of the server's memory.
-    fn shuffle_in(&mut self) {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        let idle = self.parked.len();
-        let at = ((self.random >> 32) * idle as u64) >> 32;
-        self.parked.swap(at as usize, idle - 1);
+/// Bytes of a request and of its answer; those of an answer may have to be learned.
+fn lengths(app: &App, plan: &Plan) -> Lengths {
+    Lengths {
+        request: app.request_len(),
+        response: match app {
+            App::Echo => ECHO_LEN as u32,
+            App::Http { .. } => plan.response_len.load(Ordering::Relaxed),
+        },
+    }
+}
+
+fn wake_up(parked: &Parked, lengths: Lengths, what: What) -> Due {
+    let sent = parked
+        .seq
+        .wrapping_sub(first_seq(parked.conn).wrapping_add(1));
+    let served = sent / lengths.request;
+    let first = parked
+        .ack
+        .wrapping_sub(served.wrapping_mul(lengths.response));
+    Due {
+        conn: parked.conn,
+        seq: parked.seq,
+        ack: parked.ack,
+        ts_val: ts_of(first),
+        ts_echo: parked.ts_echo,
+        what,
     }
 }
 

@@ -1,10 +1,37 @@
 //! What this process and the kernel have in memory, as the kernel counts it.
 
+use std::process::Command;
+
+/// First argument of a run of the program that only reads what another has in memory.
+pub const OF_ANOTHER: &str = "resident";
+
 /// Bytes resident: ordinary pages, transparent huge pages and reserved huge pages. Read from `smaps_rollup`, which
 /// walks the page tables; the figure in `statm` lags behind by a batch of pages for each core.
 pub fn resident_bytes() -> u64 {
-    let text = read(ROLLUP);
-    bytes(&text, "Rss:") + bytes(&text, "Private_Hugetlb:") + bytes(&text, "Shared_Hugetlb:")
+    resident_in(&read(ROLLUP))
+}
+
+fn resident_in(text: &str) -> u64 {
+    bytes(text, "Rss:") + bytes(text, "Private_Hugetlb:") + bytes(text, "Shared_Hugetlb:")
+}
+
+/// Bytes resident, as another process reads them: this program with [`OF_ANOTHER`], which its main leaves to [`print_of`].
+pub fn resident_seen_by_another() -> u64 {
+    let program = std::env::current_exe().expect("this program has a path");
+    let id = std::process::id().to_string();
+    let output = Command::new(program).args([OF_ANOTHER, &id]).output();
+    let output = output.expect("a process of this program");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let bytes = text.trim().parse();
+    bytes.unwrap_or_else(|_| panic!("no figure in {text:?}"))
+}
+
+/// Prints the bytes resident in a process.
+pub fn print_of(pid: &str) {
+    println!(
+        "{}",
+        resident_in(&read(&format!("/proc/{pid}/smaps_rollup")))
+    );
 }
 
 /// Bytes of that in huge pages.

@@ -233,25 +233,28 @@ impl Server {
 
     /// Opens connections up to `held`, one request on each.
     pub fn open(&self, held: u32) {
-        if held == 0 {
+        let more = u64::from(held.saturating_sub(self.plan.held_begun()));
+        if more == 0 {
             return;
         }
         let before = self.plan.counts().get(Kind::Ended);
-        self.open_first();
+        if self.plan.held_begun() == 0 {
+            self.open_first();
+        }
         self.plan.set(Phase {
             mode: Mode::Open,
             window: OPEN_WINDOW,
             held,
         });
         let mut opened = 0;
-        while opened < u64::from(held) {
-            let more = |counts: &Counts| counts.get(Kind::Ended) - before > opened;
+        while opened < more {
+            let further = |counts: &Counts| counts.get(Kind::Ended) - before > opened;
             // A lost packet is never sent again: what is not answered now never will be.
-            let goes_on = self.wait(Duration::from_secs(5), more);
+            let goes_on = self.wait(Duration::from_secs(5), further);
             opened = self.plan.counts().get(Kind::Ended) - before;
             assert!(
                 goes_on,
-                "{opened} of {held} opened: {:?} {:?}",
+                "{opened} of {more} opened: {:?} {:?}",
                 self.plan.counts(),
                 self.reports()
             );

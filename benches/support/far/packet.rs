@@ -45,17 +45,24 @@ const fn inverse(odd: u32) -> u32 {
     found
 }
 
-/// Permutes the numbers of the tuples. The inverse factors in the other order undo it, as the shift undoes itself.
+/// Permutes the numbers of so many bits.
 #[inline]
-fn permuted(number: u32, [first, second]: [u32; 2]) -> u32 {
-    let spread = number.wrapping_mul(first) % CONNECTIONS_MAX;
-    (spread ^ spread >> (TUPLE_BITS / 2)).wrapping_mul(second) % CONNECTIONS_MAX
+pub(super) fn permuted(number: u32, bits: u32) -> u32 {
+    permuted_by(number, bits, SPREAD)
+}
+
+/// The inverse factors in the other order undo it, as the shift undoes itself.
+#[inline]
+fn permuted_by(number: u32, bits: u32, [first, second]: [u32; 2]) -> u32 {
+    let mask = (1 << bits) - 1;
+    let spread = number.wrapping_mul(first) & mask;
+    (spread ^ spread >> bits.div_ceil(2)).wrapping_mul(second) & mask
 }
 
 /// The client address and port of a connection: those of the next connection are anywhere else.
 #[inline]
 pub fn endpoint(conn: u32) -> (u32, u16) {
-    let place = permuted(conn, SPREAD);
+    let place = permuted(conn, TUPLE_BITS);
     let port = PORT_FIRST + place % PORT_FIRST;
     (NET + (place >> PORT_BITS), port as u16)
 }
@@ -66,7 +73,7 @@ pub fn connection(addr: u32, port: u16) -> Option<u32> {
     let host = addr.checked_sub(NET)?;
     let port = u32::from(port).checked_sub(PORT_FIRST)?;
     let known = host < 1 << ADDRESS_BITS;
-    known.then(|| permuted(host << PORT_BITS | port, [GATHER[1], GATHER[0]]))
+    known.then(|| permuted_by(host << PORT_BITS | port, TUPLE_BITS, [GATHER[1], GATHER[0]]))
 }
 
 /// The two ends.

@@ -55,6 +55,8 @@ pub struct Plan {
     records: Mutex<Vec<Record>>,
     /// Watchers beside the far ends.
     pub watchers: AtomicU32,
+    /// Bytes in which the far ends keep the connections that are held.
+    held_bytes: AtomicU64,
     /// Bytes of a response where that must be learned; 0 while unknown.
     pub response_len: AtomicU32,
     wake: Mutex<Vec<Box<dyn Fn() + Send>>>,
@@ -169,6 +171,7 @@ impl Plan {
             samples: Mutex::new(Vec::new()),
             records: Mutex::new(Vec::new()),
             watchers: AtomicU32::new(0),
+            held_bytes: AtomicU64::new(0),
             response_len: AtomicU32::new(0),
             wake: Mutex::new(Vec::new()),
         }
@@ -260,6 +263,16 @@ impl Plan {
     /// How many connections to be held were begun.
     pub fn held_begun(&self) -> u32 {
         self.next_held.load(Ordering::Relaxed)
+    }
+
+    /// A far end keeps the connections that are held in so many bytes.
+    pub fn keeps(&self, bytes: usize) {
+        self.held_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes in which all far ends keep the connections that are held, whether there are any yet or not.
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Ordering::Relaxed)
     }
 
     /// The number of the next short connection.
