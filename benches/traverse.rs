@@ -2,13 +2,14 @@
 //! connections that were opened by a handshake, served one request and are idle since. `see=nothing` is the visit alone,
 //! `see=key` adds the Toeplitz hash of each flow, `see=owner` the look-up of its shard, and keeps those of others. The
 //! visit is made of slices, as in the loop; the longest is told too. `filter=alone` and `filter=batch` are the balancer's
-//! own slices, which report what differs: owners asked for one by one, and 64 together as the runtime does. Time is this
-//! thread's: what others take of the machine does not count.
+//! own slices, which report what differs: owners asked for one by one, and 64 together as the runtime does. `sweep` is a pass over
+//! connections at rest, for those that have rested for too long, which is one. Time is this thread's: what others take of the machine
+//! does not count. Arguments name numbers of connections (`100m`).
 
 mod support;
 
 use janus_csb::{Balancer, DivergenceFilter, FlowBatch, FlowId, Flows, Limits, Ring, ShardId};
-use janus_tcp::Stack;
+use janus_tcp::{Rest, RestLimits, Stack};
 use janus_wire::{FlowKey, FlowKeyV4, MICROSOFT_KEY, Toeplitz};
 use std::hint::black_box;
 use std::time::Duration;
@@ -31,6 +32,14 @@ fn main() {
         // The far end has tuples for a little more.
         &[1_000_000, 4_000_000, 10_000_000, 15_000_000],
     );
+    let millions = |name: String| name.strip_suffix('m')?.parse::<u32>().ok();
+    let named: Vec<u32> = std::env::args().filter_map(millions).collect();
+    let named: Vec<u32> = named.into_iter().map(|named| named * 1_000_000).collect();
+    let held_counts = if named.is_empty() {
+        held_counts
+    } else {
+        &named
+    };
     let runs = scale.pick(1, 5, 9);
     let mut report = Report::new("traverse");
     let toeplitz = Toeplitz::new(&MICROSOFT_KEY);
@@ -90,8 +99,53 @@ fn main() {
             "count",
             &[("flows", held.into())],
         );
+        sweep(&mut report, &mut engine, held, runs);
     }
     report.finish();
+}
+
+/// A pass is due after this time: one connection may rest so long, the others for a day.
+const SOON: Duration = Duration::from_secs(1);
+const DAY: Duration = Duration::from_secs(86_400);
+/// More than lies between two slices of a pass.
+const PAUSE: Duration = Duration::from_millis(2);
+/// Connections that the sweep looks at in a slice.
+const SWEPT: u32 = 2_048;
+
+/// Passes of the sweep over connections at rest, each of which ends one of them.
+fn sweep(report: &mut Report, engine: &mut Engine, held: u32, runs: usize) {
+    let mut now = engine.clock.turn();
+    let mut conns = engine.connections();
+    let ended: Vec<_> = conns.by_ref().take(runs).collect();
+    let stack = &mut engine.stack;
+    for (handler, limit) in [(0, DAY), (1, SOON)] {
+        let (first, further) = (Some(limit), Some(limit));
+        stack.limit_rests(now, handler, RestLimits { first, further });
+    }
+    for conn in conns {
+        stack.rest(now, conn, Rest::new(0)).expect("it is open");
+    }
+    let (mut times, mut longest) = (Vec::new(), Vec::new());
+    let slices = held.div_ceil(SWEPT) + 1;
+    for conn in ended {
+        stack.rest(now, conn, Rest::new(1)).expect("it is open");
+        now = now + SOON * 2;
+        let (mut took, mut most) = (Duration::ZERO, Duration::ZERO);
+        for _ in 0..slices {
+            let before = thread_time();
+            stack.advance(now);
+            let slice = thread_time() - before;
+            (took, most) = (took + slice, most.max(slice));
+            now = now + PAUSE;
+        }
+        times.push(took.as_secs_f64() * 1e3);
+        longest.push(most.as_secs_f64() * 1e6);
+    }
+    let over = stack.counters().rests_ended;
+    assert_eq!(over, runs as u64, "each pass came to an end");
+    let params = [("flows", held.into())];
+    report.median("sweep_ms", &times, "ms", &params);
+    report.median("sweep_slice_us_max", &longest, "us", &params);
 }
 
 fn name(flow: &FlowKey) -> u128 {

@@ -11,10 +11,6 @@ async fn main() -> janus::Result<()> {
     let at = std::env::args().nth(1);
     let listener = TcpListener::bind(at.as_deref().unwrap_or("0.0.0.0:8080")).await?;
     janus::once(|| println!("curl http://{}/", listener.reachable_at()));
-    loop {
-        let (stream, _) = listener.accept().await?;
-        janus::spawn(janus_http::serve(stream, async |_, response| {
-            response.ok().send("hello from Janus\n").await
-        }));
-    }
+    let hello = async |_, response| response.ok().send("hello from Janus\n").await;
+    Ok(janus_http::serve_listener(listener, hello).await?)
 }

@@ -198,6 +198,13 @@ impl Engine {
         }
     }
 
+    /// The connections it has accepted, over IPv4.
+    pub fn connections(&self) -> impl Iterator<Item = ConnId> + use<> {
+        let generations = self.generations.clone();
+        let numbered = (0..).zip(generations);
+        numbered.map(|(index, generation)| ConnId { index, generation })
+    }
+
     /// Bytes of what stands for tasks here: the generation of each connection.
     pub fn task_bytes(&self) -> usize {
         self.generations.len() * size_of::<u32>()

@@ -77,8 +77,8 @@ impl PageArena {
     fn refresh_limit(&mut self) {
         let pages = (self.grown.ready() / PAGE).min(self.max as usize);
         self.limit = pages as u32;
-        // More is asked for once half of what is new is taken.
-        self.kick = self.taken + (self.limit - self.taken) / 2;
+        // As in `Slab`.
+        self.kick = self.limit - (self.limit - self.taken) / 8;
     }
 
     /// The address of the first page. Only pages that were taken may be accessed.

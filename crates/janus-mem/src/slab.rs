@@ -140,8 +140,8 @@ impl<T: Default> Slab<T> {
     fn refresh_limit(&mut self) {
         let slots = (self.grown.ready() / size_of::<T>()).min(self.max as usize);
         self.limit = slots as u32;
-        // Ask for more once half of what is new has been used.
-        self.kick = self.fresh + (self.limit - self.fresh) / 2;
+        // Late, as what is ready and unused is memory too: an eighth of a chunk lasts many times longer than one takes to be touched.
+        self.kick = self.limit - (self.limit - self.fresh) / 8;
     }
 }
 

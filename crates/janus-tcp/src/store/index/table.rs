@@ -11,7 +11,7 @@ use janus_mem::{Growth, MemError, Slab, equal_bytes};
 const WAYS: usize = 12;
 /// Average entries per group above which the next group is split. Groups not yet split hold up to twice as
 /// many, so half of the ways keeps overflow rare at every moment of a round.
-const TARGET_LOAD: usize = 5;
+const TARGET_LOAD: usize = 6;
 const NO_OVERFLOW: u32 = 0;
 /// The table starts with this many groups.
 const FIRST_GROUPS: u32 = 64;
