@@ -6,8 +6,9 @@
 //!
 //! All sides work in turns. `relation` is what a connection takes on one side over what it takes on the other, round by
 //! round. `open_ns_per_conn` is what a connection takes, with one request, of those that are opened and held: of each
-//! 100,000, while the tables grow; the worst is `max`. With arguments only the placements are measured that they name;
-//! `engine`, on one thread, can be run under a profiler that counts instructions.
+//! 100,000, while the tables grow; the worst is `max`. With arguments only the placements are measured that they name, and only the numbers
+//! of held connections (`100m`: over IPv4 alone, 8 GB at rest); `engine`, on one thread, can be run under a profiler that counts
+//! instructions.
 
 mod support;
 
@@ -26,6 +27,8 @@ const WINDOW: u32 = 256;
 const RUNTIME_WINDOW_MAX: u32 = 256;
 /// Opened connections of which the time is taken together.
 const OPENED: u32 = 100_000;
+/// Held connections beyond which only IPv4 is measured: two servers are more than a machine holds.
+const HELD_TWICE_MAX: u32 = 20_000_000;
 
 fn main() {
     let scale = Scale::get();
@@ -34,6 +37,14 @@ fn main() {
         &[100_000, 1_000_000],
         &[100_000, 1_000_000, 10_000_000],
     );
+    let millions = |name: String| name.strip_suffix('m')?.parse::<u32>().ok();
+    let named: Vec<u32> = std::env::args().filter_map(millions).collect();
+    let named: Vec<u32> = named.into_iter().map(|named| named * 1_000_000).collect();
+    let held_counts = if named.is_empty() {
+        held_counts
+    } else {
+        &named
+    };
     let (runs, run_ms) = scale.pick((1, 20), (5, 50), (7, 2_000));
     let rounds = Rounds {
         runs,
@@ -51,7 +62,8 @@ fn main() {
     }
     for &held in held_counts {
         for pair in bare.chunks_mut(2) {
-            holding(&mut report, pair, held, rounds);
+            let families = if held > HELD_TWICE_MAX { 1 } else { 2 };
+            holding(&mut report, &mut pair[..families], held, rounds);
         }
     }
     bare.into_iter().for_each(Side::stop);
@@ -107,8 +119,9 @@ fn interleaved(report: &mut Report, bare: &mut [Side], window: u32, rounds: Roun
     }
 }
 
-/// Measures a server over IPv4 and one over IPv6 beside others that hold so many connections.
+/// Measures a server over IPv4, and one over IPv6 if there is one, beside others that hold so many connections.
 fn holding(report: &mut Report, bare: &mut [Side], held: u32, rounds: Rounds) {
+    let families = bare.len();
     let mut full: Vec<Side> = Vec::new();
     for side in bare.iter() {
         let mut side = Side::start(Cell { held, ..side.cell });
@@ -130,9 +143,12 @@ fn holding(report: &mut Report, bare: &mut [Side], held: u32, rounds: Rounds) {
         let params = [&sides[above].cell.params()[..], &about(held, WINDOW)].concat();
         relation(report, name, [&all[above], &all[below]], &params);
     };
-    relate("held_over_none", [2, 0]);
-    relate("held_over_none", [3, 1]);
-    relate("six_over_four", [3, 2]);
+    for family in 0..families {
+        relate("held_over_none", [families + family, family]);
+    }
+    if families == 2 {
+        relate("six_over_four", [3, 2]);
+    }
     full.into_iter().for_each(Side::stop);
 }
 

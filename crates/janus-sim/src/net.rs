@@ -6,9 +6,9 @@
 
 use janus_mem::{Depot, Growth, PacketBuf, Pool};
 use janus_posix::frames;
-use janus_tcp::{Config, Instant, Interface, IpCidr, Secrets, Stack};
+use janus_tcp::{Config, ConnId, Instant, Interface, IpCidr, Secrets, Stack};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,6 +55,8 @@ pub struct Host {
     device: Pool,
     /// Those of its own that somebody else has.
     pub(crate) hoard: Vec<PacketBuf>,
+    /// Connections that were at rest, to which something has come.
+    pub(crate) roused: HashSet<ConnId>,
     /// Its address.
     pub address: Ipv4Addr,
     /// And its other one.
@@ -251,6 +253,7 @@ impl Network {
             depot,
             device: received.pool(),
             hoard: Vec::new(),
+            roused: HashSet::new(),
             address,
             address_v6,
         });
@@ -435,6 +438,9 @@ impl Network {
         for host in &mut self.hosts {
             host.stack.advance(self.now);
             while host.stack.pop_ready().is_some() {}
+            while let Some((conn, _)) = host.stack.pop_roused() {
+                host.roused.insert(conn);
+            }
             if let Err(forgotten) = host.stack.audit() {
                 panic!("forgotten at {}: {forgotten}", host.address);
             }

@@ -91,6 +91,8 @@ pub(super) struct AppPlan {
     pub(super) pauses: u16,
     pub(super) pause_max: Duration,
     pub(super) nodelay: bool,
+    /// When there is nothing to read the connection rests, and nothing is looked for before it is roused.
+    pub(super) rests: bool,
 }
 
 /// A connection.
@@ -299,6 +301,7 @@ impl AppPlan {
             pauses: if random.chance(400) { 30 } else { 0 },
             pause_max: millis(random, 1..3_000),
             nodelay: random.chance(300),
+            rests: random.chance(400),
         }
     }
 

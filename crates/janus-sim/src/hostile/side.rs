@@ -3,7 +3,7 @@
 
 use super::plan::AppPlan;
 use crate::net::{HostId, Network, stream_byte};
-use janus_tcp::{ConnId, Error, Instant};
+use janus_tcp::{ConnId, Error, Instant, Rest};
 use std::time::Duration;
 
 /// Pieces an application reads or writes at one moment at most; then it does something else for a while.
@@ -27,6 +27,8 @@ pub(super) struct Side {
     pub(super) gone: bool,
     pub(super) error: Option<Error>,
     paused_until: Instant,
+    /// The connection is at rest.
+    at_rest: bool,
 }
 
 impl Side {
@@ -44,6 +46,7 @@ impl Side {
             gone: false,
             error: None,
             paused_until: Instant::ZERO,
+            at_rest: false,
         }
     }
 
@@ -97,11 +100,15 @@ impl Side {
             else {
                 return;
             };
+            if self.at_rest && !network.host(self.host).roused.remove(&conn) {
+                return;
+            }
+            self.at_rest = false;
             let mut chunk = vec![0; network.random().within(1..self.app.read_max) as usize];
             match network.host(self.host).stack.read(now, conn, &mut chunk) {
                 Ok(0) => self.ended = true,
                 Ok(n) => self.check(&chunk[..n]),
-                Err(Error::WouldBlock) => return,
+                Err(Error::WouldBlock) => return self.rest(network, conn),
                 Err(error) => self.error = Some(error),
             }
             if network.random().chance(self.app.pauses) {
@@ -112,6 +119,15 @@ impl Side {
             }
         }
         network.set_alarm(network.now() + BREATH);
+    }
+
+    /// There is nothing to read: if the connection is one that rests, what comes must rouse it.
+    fn rest(&mut self, network: &mut Network, conn: ConnId) {
+        if self.app.rests {
+            let now = network.now();
+            let stack = &mut network.host(self.host).stack;
+            self.at_rest = stack.rest(now, conn, Rest::new(0)).is_ok();
+        }
     }
 
     fn check(&mut self, bytes: &[u8]) {
@@ -142,7 +158,11 @@ impl Side {
     pub(super) fn leave(&mut self, network: &mut Network, abort: bool) {
         if let Some(conn) = self.conn.filter(|_| !self.gone) {
             let now = network.now();
-            let stack = &mut network.host(self.host).stack;
+            let host = network.host(self.host);
+            let stack = &mut host.stack;
+            // As somebody who has it again.
+            stack.wait_read(conn, None);
+            host.roused.remove(&conn);
             match abort {
                 true => stack.abort(now, conn),
                 false => stack.close(now, conn),

@@ -129,9 +129,14 @@ impl Stack {
 
     /// A connection that ends is at rest no more.
     pub(crate) fn leave_rest(&mut self, conn: ConnSlot) {
-        let word = &mut self.store.tcbs[conn].reader;
-        if let Some(rest) = Rest::of_word(*word) {
-            *word = NONE;
+        let word = core::mem::replace(&mut self.store.tcbs[conn].reader, NONE);
+        self.left_rest(word);
+    }
+
+    /// A connection's record has this word no more.
+    #[inline(always)]
+    pub(crate) fn left_rest(&mut self, word: u32) {
+        if let Some(rest) = Rest::of_word(word) {
             self.schedule.rests.end(rest);
         }
     }

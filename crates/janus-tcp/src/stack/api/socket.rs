@@ -239,7 +239,6 @@ impl Stack {
     fn forget(&mut self, conn: ConnSlot) {
         self.leave_rest(conn);
         let tcb = &mut self.store.tcbs[conn];
-        tcb.reader = NONE;
         if !tcb.has(flag::ORPHAN) {
             tcb.set(flag::ORPHAN);
             self.orphans += 1;
@@ -265,11 +264,13 @@ impl Stack {
         }
     }
 
-    /// Sets the token that is woken when there is something to read, or the connection opens or ends.
+    /// Sets the token that is woken when there is something to read, or the connection opens or ends. A connection at rest is so no more.
     #[inline]
     pub fn wait_read(&mut self, id: ConnId, who: Option<Token>) {
         if let Ok(conn) = self.conn(id) {
-            self.store.tcbs[conn].reader = who.map_or(NONE, |t| t.0);
+            let word = who.map_or(NONE, |t| t.0);
+            let before = core::mem::replace(&mut self.store.tcbs[conn].reader, word);
+            self.left_rest(before);
         }
     }
 
