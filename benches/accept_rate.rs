@@ -37,14 +37,6 @@ fn main() {
         &[100_000, 1_000_000],
         &[100_000, 1_000_000, 10_000_000],
     );
-    let millions = |name: String| name.strip_suffix('m')?.parse::<u32>().ok();
-    let named: Vec<u32> = std::env::args().filter_map(millions).collect();
-    let named: Vec<u32> = named.into_iter().map(|named| named * 1_000_000).collect();
-    let held_counts = if named.is_empty() {
-        held_counts
-    } else {
-        &named
-    };
     let (runs, run_ms) = scale.pick((1, 20), (5, 50), (7, 2_000));
     let rounds = Rounds {
         runs,
@@ -60,7 +52,7 @@ fn main() {
     for window in WINDOWS {
         interleaved(&mut report, &mut bare, window, rounds);
     }
-    for &held in held_counts {
+    for held in Scale::named_or(held_counts) {
         for pair in bare.chunks_mut(2) {
             let families = if held > HELD_TWICE_MAX { 1 } else { 2 };
             holding(&mut report, &mut pair[..families], held, rounds);

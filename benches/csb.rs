@@ -2,7 +2,7 @@
 //! hash, 32 packets of each stream, a false-positive rate of 1e-4: the rate of lookups, the time of an adjustment, the
 //! spread of the load; the paper's algorithm to the letter beside ours. Adjustments traverse real TCP stacks that
 //! hold the streams as idle connections, while connections come and go. The micro part (criterion) compares one lookup at
-//! a time, a batch, and a binary search.
+//! a time, a batch, and a binary search. Arguments name numbers of streams (`100m`, 10 GB), of which our adjustments alone are measured.
 
 mod support;
 
@@ -43,6 +43,15 @@ fn main() {
     );
     let mut report = Report::new("csb");
     let runs = scale.pick(1, 2, 5);
+    let named = Scale::named_or(&[]);
+    for streams in named.iter().map(|&streams| streams as usize) {
+        let even = level(&Ring::uniform(SHARDS, POINTS, SEED), &[]);
+        let mut fleet = filled(&even, streams);
+        adjustments(&mut report, &mut fleet, &even, streams, runs);
+    }
+    if !named.is_empty() {
+        return report.finish();
+    }
     for &streams in streams {
         table(&mut report, streams, runs);
     }
@@ -50,6 +59,36 @@ fn main() {
         micro(&mut report, scale == Scale::Quick);
     }
     report.finish();
+}
+
+/// Shards that hold so many streams.
+fn filled(even: &Ring, streams: usize) -> Fleet {
+    let limits = Limits {
+        diverged: streams,
+        ..Limits::default()
+    };
+    let balancer = Balancer::new(even.clone(), limits);
+    let mut fleet = Fleet::new(balancer, SHARDS, streams).expect("memory for the streams");
+    fleet.open(streams);
+    // Of twenty million random tuples a handful are equal, of a hundred million a hundred.
+    let (held, equal) = (fleet.held(), 100 + streams / 500_000);
+    assert!(held + equal >= streams && held <= streams, "{held} opened");
+    fleet
+}
+
+/// What it takes to give one point to another shard, and to change the weights of two.
+fn adjustments(report: &mut Report, fleet: &mut Fleet, even: &Ring, streams: usize, runs: usize) {
+    let mut one_point = Adjusted::default();
+    for run in 0..runs {
+        let next = one_point_given(fleet.balancer.current().newest().ring(), run);
+        one_point.add(adjust(fleet, next));
+    }
+    one_point.tell(report, streams, "one point");
+    let mut weights = Adjusted::default();
+    for run in 0..runs {
+        weights.add(adjust(fleet, reweighted(even, run)));
+    }
+    weights.tell(report, streams, "two shards of 16 by half");
 }
 
 /// The rows of the table for so many streams.
@@ -63,20 +102,7 @@ fn table(report: &mut Report, streams: usize, runs: usize) {
     spread(report, &hashed, &keys, "hashed");
     spread(report, &even, &keys, "levelled");
 
-    let limits = Limits {
-        diverged: streams,
-        ..Limits::default()
-    };
-    let mut fleet = Fleet::new(Balancer::new(even.clone(), limits), SHARDS, streams)
-        .expect("memory for the streams");
-    fleet.open(streams);
-    // Of twenty million random tuples a handful are equal.
-    assert!(
-        fleet.held() + 100 >= streams && fleet.held() <= streams,
-        "{} opened",
-        fleet.held()
-    );
-
+    let mut fleet = filled(&even, streams);
     let params = |protocol: &str, state: &str| -> Vec<(&'static str, Value)> {
         vec![
             ("streams", streams.into()),
@@ -105,17 +131,7 @@ fn table(report: &mut Report, streams: usize, runs: usize) {
     };
     rate(report, &fleet, &paper, "before any update");
 
-    let mut one_point = Adjusted::default();
-    for run in 0..runs {
-        let next = one_point_given(fleet.balancer.current().newest().ring(), run);
-        one_point.add(adjust(&mut fleet, next));
-    }
-    one_point.tell(report, streams, "one point");
-    let mut weights = Adjusted::default();
-    for run in 0..runs {
-        weights.add(adjust(&mut fleet, reweighted(&even, run)));
-    }
-    weights.tell(report, streams, "two shards of 16 by half");
+    adjustments(report, &mut fleet, &even, streams, runs);
     exceptions(report, &fleet, streams);
     check(report, &fleet, streams);
 

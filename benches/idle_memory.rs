@@ -41,17 +41,9 @@ fn main() {
     {
         return memory::print_of(pid);
     }
-    let millions = |name: &String| name.strip_suffix('m')?.parse::<u32>().ok();
-    let mut conn_counts: Vec<u32> = named.iter().filter_map(millions).collect();
-    conn_counts
-        .iter_mut()
-        .for_each(|millions| *millions *= 1_000_000);
-    if conn_counts.is_empty() {
-        let counts: &[u32] = Scale::get().pick(&[10_000], &[1_000_000], &[1_000_000, 10_000_000]);
-        conn_counts = counts.to_vec();
-    }
+    let counts: &[u32] = Scale::get().pick(&[10_000], &[1_000_000], &[1_000_000, 10_000_000]);
     let mut report = Report::new("idle_memory");
-    for conns in conn_counts {
+    for conns in Scale::named_or(counts) {
         for kind in kinds().filter(|kind| kind.is_wanted(&named)) {
             kind.measure(&mut report, conns);
         }

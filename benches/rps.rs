@@ -6,7 +6,7 @@
 //! the shard, and the time of both counts, also that in which they find nothing to do (`placement` leaves it out).
 //!
 //! All sides work in turns. `relation` is what a request takes on one side over what it takes on the other, round by
-//! round. With arguments only the placements are measured that they name.
+//! round. With arguments only the placements are measured that they name, and only the numbers of connections (`10m`).
 
 mod support;
 
@@ -34,7 +34,7 @@ fn main() {
         time: Duration::from_millis(run_ms),
     };
     let mut report = Report::new("rps");
-    for &conns in conn_counts {
+    for conns in Scale::named_or(conn_counts) {
         all_served(&mut report, conns, rounds);
     }
     report.finish();

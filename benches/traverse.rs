@@ -32,19 +32,11 @@ fn main() {
         // The far end has tuples for a little more.
         &[1_000_000, 4_000_000, 10_000_000, 15_000_000],
     );
-    let millions = |name: String| name.strip_suffix('m')?.parse::<u32>().ok();
-    let named: Vec<u32> = std::env::args().filter_map(millions).collect();
-    let named: Vec<u32> = named.into_iter().map(|named| named * 1_000_000).collect();
-    let held_counts = if named.is_empty() {
-        held_counts
-    } else {
-        &named
-    };
     let runs = scale.pick(1, 5, 9);
     let mut report = Report::new("traverse");
     let toeplitz = Toeplitz::new(&MICROSOFT_KEY);
     let ring = Ring::weighted(&WEIGHTS, 7).expect("points enough");
-    for &held in held_counts {
+    for held in Scale::named_or(held_counts) {
         let (mut engine, plan) = Engine::start(held);
         engine.open(&plan, held);
         engine.quiesce(&plan, held);

@@ -23,6 +23,18 @@ impl Scale {
         }
     }
 
+    /// Numbers that the arguments name by their millions (`100m`); these where none is named.
+    pub fn named_or(numbers: &[u32]) -> Vec<u32> {
+        let millions = |name: String| name.strip_suffix('m')?.parse::<u32>().ok();
+        let named = std::env::args().filter_map(millions);
+        let named: Vec<u32> = named.map(|millions| millions * 1_000_000).collect();
+        if named.is_empty() {
+            numbers.to_vec()
+        } else {
+            named
+        }
+    }
+
     /// One of three, by scale.
     pub fn pick<T>(self, smoke: T, quick: T, full: T) -> T {
         match self {
