@@ -81,5 +81,24 @@ fn all_served(report: &mut Report, conns: u32, rounds: Rounds) {
     for serving in Serving::ALL {
         relate("six_over_four", cell(serving, true), cell(serving, false));
     }
+    in_pieces(report, &mut sides, conns, rounds);
     sides.into_iter().for_each(Side::stop);
+}
+
+/// Measures the servers of HTTP again, while a tenth of the requests come in two pieces: a connection keeps its task then until the
+/// second is there.
+fn in_pieces(report: &mut Report, sides: &mut [Side], conns: u32, rounds: Rounds) {
+    let is_http = |side: &&mut Side| {
+        matches!(side.cell.serving, Serving::Http | Serving::HttpRest) && !side.cell.six
+    };
+    let mut turns: Vec<&mut Side> = sides.iter_mut().filter(is_http).collect();
+    turns.iter().for_each(|side| side.plan.set_in_pieces());
+    let all = rounds.take(&mut turns, Mode::Requests, WINDOW);
+    let about = [("conns", conns.into()), ("mix", "a tenth in pieces".into())];
+    for (side, series) in turns.iter().zip(&all) {
+        side.rows(report, "req", series, &about);
+    }
+    if let [tasks, rest] = &all[..] {
+        relation(report, "http_rest_over_http", [rest, tasks], &about);
+    }
 }

@@ -69,18 +69,22 @@ async fn serve() -> janus::Result<()> {
     }
     // Goes on while the runtime shuts down, for connections that the kernel had already accepted. Later there are no more, and it is
     // dropped with the other tasks.
-    let counted = async |request: Request<'_, TcpStream>, response| {
-        let path = request.path();
-        IN_HAND.fetch_add(1, Ordering::Relaxed);
-        let sent = answer(request, response).await;
-        // Not reached by a task that is dropped at the end of the time.
-        IN_HAND.fetch_sub(1, Ordering::Relaxed);
-        if let Some((_, answers)) = ANSWERS.iter().find(|(known, _)| *known == path) {
-            answers.fetch_add(u64::from(sent.is_ok()), Ordering::Relaxed);
-        }
-        sent
-    };
     Ok(janus_http::serve_listener(listener, counted).await?)
+}
+
+async fn counted(
+    request: Request<'_, TcpStream>,
+    response: Responder<'_, TcpStream>,
+) -> Result<Sent> {
+    let path = request.path();
+    IN_HAND.fetch_add(1, Ordering::Relaxed);
+    let sent = answer(request, response).await;
+    // Not reached by a task that is dropped at the end of the time.
+    IN_HAND.fetch_sub(1, Ordering::Relaxed);
+    if let Some((_, answers)) = ANSWERS.iter().find(|(known, _)| *known == path) {
+        answers.fetch_add(u64::from(sent.is_ok()), Ordering::Relaxed);
+    }
+    sent
 }
 
 async fn answer(

@@ -11,6 +11,9 @@ async fn main() -> janus::Result<()> {
     let at = std::env::args().nth(1);
     let listener = TcpListener::bind(at.as_deref().unwrap_or("0.0.0.0:8080")).await?;
     janus::once(|| println!("curl http://{}/", listener.reachable_at()));
-    let hello = async |_, response| response.ok().send("hello from Janus\n").await;
-    Ok(janus_http::serve_listener(listener, hello).await?)
+    // Each connection rests between two requests: it has no task then.
+    let serving = janus_http::serve_listener(listener, async |_, response| {
+        response.ok().send("hello from Janus\n").await
+    });
+    Ok(serving.await?)
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 
 use janus::BackendChoice;
-use janus::net::{Handler, Next, ServedStream, TcpListener, TcpStream};
+use janus::net::{Handler, TcpListener, TcpStream};
 use support::*;
 
 struct Counting;
@@ -127,14 +127,6 @@ async fn accept(
         }
     }
     Ok(())
-}
-
-async fn echo_once(stream: &ServedStream) -> std::io::Result<Next> {
-    let Some(piece) = stream.recv().await? else {
-        return Ok(Next::Close);
-    };
-    stream.write_all(&piece).await?;
-    Ok(Next::Rest)
 }
 
 async fn request() {

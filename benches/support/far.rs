@@ -51,6 +51,8 @@ enum What {
     Syn,
     Ack,
     Request,
+    /// The second half of a request that comes in pieces.
+    Rest,
     Fin,
 }
 
@@ -73,6 +75,7 @@ pub struct Far {
     /// What may still be begun.
     credit: u32,
     interleaved: bool,
+    in_pieces: bool,
     due: VecDeque<Due>,
     idle: Idle,
     /// Answers to the server's questions for addresses.
@@ -106,6 +109,7 @@ impl Far {
             },
             credit: 0,
             interleaved: false,
+            in_pieces: false,
             due: VecDeque::with_capacity(1 << 16),
             idle,
             told: VecDeque::with_capacity(TOLD_MAX),
@@ -212,6 +216,7 @@ impl Far {
         self.epoch = epoch;
         self.phase = self.plan.phase();
         self.interleaved = self.plan.is_interleaved();
+        self.in_pieces = self.plan.is_in_pieces();
         self.follow_pace();
         let share = self.phase.window / self.queues;
         self.credit = share + u32::from((self.index as u32) < self.phase.window % self.queues);
@@ -331,7 +336,7 @@ impl Far {
         let flags = match due.what {
             What::Syn => Flags::SYN,
             What::Ack => Flags::ACK,
-            What::Request => Flags::ACK | Flags::PSH,
+            What::Request | What::Rest => Flags::ACK | Flags::PSH,
             What::Fin => Flags::ACK | Flags::FIN,
         };
         let segment = Segment {
@@ -349,7 +354,21 @@ impl Far {
                     .segment(slot, &segment, &echo_payload(&segment))
             }
             (What::Request, App::Http { request, .. }) => {
-                self.crafter.segment(slot, &segment, request)
+                let halves = request.split_at(request.len() / 2);
+                if self.in_pieces && is_tenth(&due) {
+                    self.due.push_back(Due {
+                        seq: due.seq.wrapping_add(halves.0.len() as u32),
+                        what: What::Rest,
+                        ..due
+                    });
+                    self.crafter.segment(slot, &segment, halves.0)
+                } else {
+                    self.crafter.segment(slot, &segment, request)
+                }
+            }
+            (What::Rest, App::Http { request, .. }) => {
+                let rest = &request[request.len() / 2..];
+                self.crafter.segment(slot, &segment, rest)
             }
             _ => self.crafter.segment(slot, &segment, &[]),
         };
@@ -539,6 +558,11 @@ impl Far {
             self.due.push_back(due(What::Fin));
         }
     }
+}
+
+/// One request in ten, by its connection and its place there.
+fn is_tenth(due: &Due) -> bool {
+    (due.conn ^ due.seq).wrapping_mul(0x9e37_79b1) < u32::MAX / 10
 }
 
 /// Bytes of a request and of its answer; those of an answer may have to be learned.

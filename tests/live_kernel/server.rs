@@ -1,4 +1,4 @@
-//! The server under the clients: an echo and contents over HTTP on two ports, on every core.
+//! The server under the clients: an echo whose connections rest, and contents over HTTP, on two ports, on every core.
 
 use std::net::Ipv6Addr;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -7,7 +7,7 @@ use janus::Runtime;
 use janus::net::{TcpListener, TcpStream};
 
 use crate::support::reports::Reports;
-use crate::support::{PATIENCE, Running, content, echo};
+use crate::support::{PATIENCE, Running, content, echo_once};
 
 pub(crate) const HTTP: u16 = 80;
 pub(crate) const ECHO: u16 = 7;
@@ -36,7 +36,7 @@ async fn main(ready: Sender<()>, reports: Reports) -> janus::Result {
     let http = TcpListener::bind((Ipv6Addr::UNSPECIFIED, HTTP)).await?;
     let echoes = TcpListener::bind((Ipv6Addr::UNSPECIFIED, ECHO)).await?;
     let _ = ready.send(());
-    janus::spawn(accept(echoes, echo));
+    janus::spawn(janus::net::serve(echoes, echo_once));
     janus::spawn(accept(http, content::serve));
     reports.keep().await;
     Ok(())

@@ -28,15 +28,6 @@ fn server_address() -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 1], 80))
 }
 
-/// Sends back what is there.
-async fn echo_once(stream: &ServedStream) -> std::io::Result<Next> {
-    let Some(piece) = stream.recv().await? else {
-        return Ok(Next::Close);
-    };
-    stream.send_buf(piece).await?;
-    Ok(Next::Rest)
-}
-
 /// A server whose connections rest.
 fn resting_server(case: Case, end: janus_io::wire::End) -> (Running, Reports) {
     let runtime = case

@@ -20,7 +20,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use janus::net::{TcpListener, TcpStream};
+use janus::net::{Next, ServedStream, TcpListener, TcpStream};
 use janus::{BackendChoice, Builder, Handle, MainResult, Placement, Runtime};
 use janus_io::wire;
 
@@ -202,6 +202,15 @@ pub async fn echo(stream: TcpStream) {
             return;
         }
     }
+}
+
+/// Sends back what is there, for connections that rest in between.
+pub async fn echo_once(stream: &ServedStream) -> std::io::Result<Next> {
+    let Some(piece) = stream.recv().await? else {
+        return Ok(Next::Close);
+    };
+    stream.write_all(&piece).await?;
+    Ok(Next::Rest)
 }
 
 /// Both ends of a wire whose first end suits `case` and whose second has one queue.

@@ -50,6 +50,8 @@ pub struct Plan {
     expected: AtomicU64,
     /// Everything that the window allows is begun at once.
     interleaved: AtomicBool,
+    /// A tenth of the HTTP requests come in two segments.
+    in_pieces: AtomicBool,
     samples: Mutex<Vec<Sample>>,
     /// How the far ends, and who else watches, saw the clock go on in a paced phase.
     records: Mutex<Vec<Record>>,
@@ -168,6 +170,7 @@ impl Plan {
             rate: AtomicU64::new(0),
             expected: AtomicU64::new(0),
             interleaved: AtomicBool::new(false),
+            in_pieces: AtomicBool::new(false),
             samples: Mutex::new(Vec::new()),
             records: Mutex::new(Vec::new()),
             watchers: AtomicU32::new(0),
@@ -206,6 +209,15 @@ impl Plan {
     /// next one. Otherwise a far end begins only as much as it has room to send, and fewer are in progress.
     pub fn set_interleaved(&self) {
         self.interleaved.store(true, Ordering::Relaxed);
+    }
+
+    /// From the next phase on, a tenth of the HTTP requests come in two segments, with whatever others have to say in between.
+    pub fn set_in_pieces(&self) {
+        self.in_pieces.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_in_pieces(&self) -> bool {
+        self.in_pieces.load(Ordering::Relaxed)
     }
 
     pub fn is_interleaved(&self) -> bool {
