@@ -8,7 +8,8 @@
 //! `ip=6` is a connection over IPv6, whose addresses take more.
 //!
 //! Arguments name servers (`engine`, `combined`, `rest`), applications (`echo`, `http`), versions (`4`, `6`) and numbers of
-//! connections (`100m`, `200m`); all of those kinds of which none is named. `-- rest echo 4 200m` takes 18 GB and ten minutes.
+//! connections (`100m`, `200m`); all of those kinds of which none is named. `-- rest echo 4 200m` takes 18 GB and five minutes. With a time
+//! (`60min`) the connections are used for so long, in an order that is none, and the memory is looked at each minute.
 
 mod support;
 
@@ -139,6 +140,8 @@ trait Holder {
     fn open(&mut self, conns: u32);
     /// Goes on until this many requests have ended since, or nothing does.
     fn until_ended(&mut self, all: u64);
+    /// Goes on for a while.
+    fn go_on(&mut self, time: Duration);
     fn look(&mut self) -> Look;
 }
 
@@ -162,6 +165,10 @@ impl Holder for Whole {
             }
             ended = self.0.plan.counts().get(Kind::Ended);
         }
+    }
+
+    fn go_on(&mut self, time: Duration) {
+        std::thread::sleep(time);
     }
 
     fn look(&mut self) -> Look {
@@ -197,6 +204,10 @@ impl Holder for Bare {
         let limit = Duration::from_secs(900);
         self.engine
             .run(limit, |_| plan.counts().get(Kind::Ended) >= all);
+    }
+
+    fn go_on(&mut self, time: Duration) {
+        self.engine.run(time, |_| false);
     }
 
     fn look(&mut self) -> Look {
@@ -280,8 +291,31 @@ impl Held {
         report.median("bytes_per_conn_at_fills", &totals, "B", &params);
         let answered = speak_to_all(holder, conns);
         report.row("answered", answered as f64, "count", &params);
+        self.soak(report, conns, &before, holder);
         let bad = holder.plan().counts().bad();
         report.row("bad_answers", bad as f64, "count", &params);
+    }
+
+    /// Uses the connections for as many minutes as an argument says.
+    fn soak(&self, report: &mut Report, conns: u32, before: &Look, holder: &mut dyn Holder) {
+        let minutes = |name: String| name.strip_suffix("min")?.parse::<u32>().ok();
+        let Some(minutes) = std::env::args().find_map(minutes) else {
+            return;
+        };
+        let first = holder.plan().counts().get(Kind::Ended);
+        use_all(holder.plan(), conns);
+        let mut each = Vec::new();
+        for _ in 0..minutes {
+            holder.go_on(Duration::from_secs(60));
+            let grown = holder.look().resident.saturating_sub(before.resident);
+            each.push(grown as f64 / f64::from(conns));
+        }
+        let made = holder.plan().counts().get(Kind::Ended) - first;
+        rest_all(holder.plan(), conns);
+        holder.go_on(REST);
+        let params = self.params(conns, "total");
+        report.median("bytes_per_conn_in_use", &each, "B", &params);
+        report.row("requests", made as f64, "count", &params);
     }
 
     /// Reports what is held beyond `before`; returns the bytes of a connection.
@@ -328,20 +362,28 @@ impl Held {
 
 /// Uses each connection once more; how many answered.
 fn speak_to_all(holder: &mut dyn Holder, conns: u32) -> u64 {
-    let plan = holder.plan();
-    let before = plan.counts().get(Kind::Ended);
+    let before = holder.plan().counts().get(Kind::Ended);
+    use_all(holder.plan(), conns);
+    // In turn: none has been used twice before all have once.
+    holder.until_ended(before + u64::from(conns));
+    let answered = holder.plan().counts().get(Kind::Ended) - before;
+    rest_all(holder.plan(), conns);
+    holder.go_on(REST);
+    answered
+}
+
+fn use_all(plan: &Plan, conns: u32) {
     plan.set(Phase {
         mode: Mode::Requests,
         window: WINDOW.min(conns / 2),
         held: conns,
     });
-    // In turn: none has been used twice before all have once.
-    holder.until_ended(before + u64::from(conns));
-    let answered = holder.plan().counts().get(Kind::Ended) - before;
-    holder.plan().set(Phase {
+}
+
+fn rest_all(plan: &Plan, conns: u32) {
+    plan.set(Phase {
         mode: Mode::Idle,
         window: 0,
         held: conns,
     });
-    answered
 }

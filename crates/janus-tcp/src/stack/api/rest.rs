@@ -32,20 +32,17 @@ impl Stack {
     /// Like [`Stack::rest`] for a connection that was roused with this rest: its time goes on, as if nothing had come.
     #[inline]
     pub fn rest_on(&mut self, id: ConnId, rest: Rest) -> Result<(), Error> {
-        let conn = match self.unread(id) {
-            Err(Error::WouldBlock) => self.conn(id)?,
-            Err(Error::Stale) => return Err(Error::Stale),
+        let (conn, cold) = self.named(id)?;
+        let hot = cold.hot().map(|block| &self.store.hot[block]);
+        let unread = hot.is_some_and(|hot| !hot.receiver.inbox.is_empty());
+        let writer = hot.is_some_and(|hot| hot.sender.writer != NONE);
+        if unread || cold.nothing_to_read() != Err(Error::WouldBlock) {
             // Bytes, the end, or the reason of one.
-            _ => {
-                self.schedule.rests.passes(id, rest);
-                return Ok(());
-            }
-        };
-        let tcb = &mut self.store.tcbs[conn];
-        tcb.reader = rest.word();
-        if let Some(block) = tcb.hot()
-            && self.store.hot[block].sender.writer != NONE
-        {
+            self.schedule.rests.passes(id, rest);
+            return Ok(());
+        }
+        self.store.tcbs[conn].reader = rest.word();
+        if writer {
             // Of a task that has gone.
             self.with(conn, |c| c.wait_to_write(None));
         }
