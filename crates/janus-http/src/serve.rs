@@ -111,7 +111,7 @@ where
 
 /// Next state of a connection when everything received is answered.
 enum Next {
-    /// So many requests have been answered.
+    /// Number of requests answered so far.
     Wait(u16),
     /// Still waits for a request: the bytes received were none.
     WaitOn,

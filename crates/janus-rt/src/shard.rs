@@ -366,7 +366,7 @@ impl Shard {
         // Held while tasks are polled; they can look, and only `ended` takes it away.
         let executor = self.ctx.executor.borrow();
         let Some(executor) = &*executor else {
-            // Nobody serves what has come to connections at rest.
+            // Handlers are gone: connections that something has come to are closed.
             while self.ctx.begin_roused() {}
             return false;
         };

@@ -66,8 +66,8 @@ pub fn spawn<F: Future + 'static>(future: F) -> JoinHandle<F::Output> {
     handle
 }
 
-/// Spawns a task on this thread's core that nobody will join or abort, and polls it: its memory does not wear out. To be called by what
-/// [`Executor::run`] calls.
+/// Spawns a task without a handle on this thread's core, and polls it: its memory does not wear out. To be called by what
+/// [`Executor::run_with`] calls.
 #[inline]
 pub(crate) fn begin<F: Future<Output = ()> + 'static>(future: F) {
     context::with(|core| core.begin(future));

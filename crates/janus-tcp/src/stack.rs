@@ -5,7 +5,6 @@
 pub(crate) mod api;
 mod ends;
 pub(crate) mod input;
-mod sweep;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -24,27 +23,10 @@ use crate::store::counters::Counters;
 use crate::store::env::Env;
 use crate::store::hot::hot_flag;
 use crate::store::index::Index;
-use crate::store::keys::{ConnSlot, HotId, Key};
+use crate::store::keys::{ConnSlot, HotId};
 use crate::store::records::Record;
 use crate::store::schedule::{Schedule, Token};
 use crate::wire::parse::Parsed;
-
-/// A connection. It stays recognisable as stale when its slot serves another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ConnId {
-    /// The slot.
-    pub index: u32,
-    /// Which of the slot's connections.
-    pub generation: u32,
-}
-
-impl ConnId {
-    /// The record that it names; of whose connection it is, the generation says.
-    #[inline]
-    pub(crate) fn slot(self) -> Option<ConnSlot> {
-        ConnSlot::new(self.index)
-    }
-}
 
 /// Bytes of memory committed, by purpose.
 /// Exhaustive: the metrics take it apart, so that no field is forgotten.

@@ -157,7 +157,7 @@ pub(crate) const LINES: &[(&str, Line)] = &[
 pub(crate) const TEXTS: &[(&str, &str, &str)] = &[
     ("ARCHITECTURE.md", "  TAP", "a picture"),
     ("README.md", "            packets", "a picture"),
-    ("ARCHITECTURE.md", "a connection, idle:", "a table"),
+    ("ARCHITECTURE.md", "a connection at rest:", "a table"),
     ("docs/configuration.md", "expression", "a grammar"),
     (
         "docs/packetdrill.md",

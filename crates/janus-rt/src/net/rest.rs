@@ -182,7 +182,7 @@ impl fmt::Debug for Handler {
     }
 }
 
-/// What a handler wants done with its connection.
+/// Fate of a connection whose handler has returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// It rests, and carries what it has carried.

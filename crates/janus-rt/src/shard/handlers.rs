@@ -8,7 +8,7 @@ use janus_tcp::{ConnId, REST_HANDLERS, Rest};
 
 use super::core_context::CoreContext;
 
-/// What a connection at rest is served by.
+/// A handler of connections at rest.
 pub(crate) trait Serve {
     /// Begins a task for a connection that something has come to.
     fn begin(self: Rc<Self>, conn: ConnId, rest: Rest);

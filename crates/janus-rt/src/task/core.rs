@@ -122,7 +122,7 @@ impl Core {
         unsafe { JoinHandle::here(task) }
     }
 
-    /// Spawns a task that nobody will join or abort, and polls it. Where tasks are polled, but in none of them: see
+    /// Spawns a task without a handle, and polls it. Where tasks are polled, but in none of them: see
     /// [`poll_each`](Core::poll_each).
     #[inline]
     pub(super) fn begin<F: Future<Output = ()> + 'static>(&self, future: F) {
@@ -330,7 +330,7 @@ impl Core {
                     self.ready.borrow_mut().push(slot);
                 }
             }
-            // It has no output, and nobody who waits.
+            // It has no output, and no handle.
             Poll::Ready(()) if header.has(NAMELESS) => self.free(slot),
             Poll::Ready(()) => self.ended(slot),
         }

@@ -198,7 +198,7 @@ fn a_stale_waker_does_not_wake_the_slots_next_task() {
     );
 }
 
-/// Tasks that nobody can name may come and go in one slot for ever: no number of theirs is used up.
+/// Tasks without handles may come and go in one slot for ever: no number of theirs is used up.
 #[test]
 fn tasks_without_names_wear_out_no_slot() {
     let mut core = core();

@@ -94,6 +94,23 @@ keys! {
     TuningId,
 }
 
+/// A connection. It stays recognisable as stale when its slot serves another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConnId {
+    /// The slot.
+    pub index: u32,
+    /// Which of the slot's connections.
+    pub generation: u32,
+}
+
+impl ConnId {
+    /// The record that it names; of whose connection it is, the generation says.
+    #[inline]
+    pub(crate) fn slot(self) -> Option<ConnSlot> {
+        ConnSlot::new(self.index)
+    }
+}
+
 /// A slab whose slots only a `K` names.
 pub(crate) struct Slots<K, T> {
     slab: Slab<T>,

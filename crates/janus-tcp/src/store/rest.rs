@@ -14,7 +14,7 @@
 
 use core::time::Duration;
 
-use crate::stack::ConnId;
+use crate::store::keys::ConnId;
 use crate::store::queue::Queue;
 
 /// Handlers that a stack can tell apart.
@@ -35,7 +35,7 @@ const PARTS: u32 = 16;
 /// The longest limit: twelve days. Its parts are small enough for the clock to wrap between two.
 const LIMIT_MAX: u128 = 1 << 30;
 
-/// What a connection at rest carries: its handler's number, and what the program wants to find again.
+/// The content of the word: a handler's number, and what the program wants to find again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rest(u32);
 
@@ -61,7 +61,7 @@ impl Rest {
         self.0 as u16
     }
 
-    /// The same handler's, with these bits, and fresh no more.
+    /// A rest at this handler with other bits, and fresh no more.
     #[inline]
     pub fn carrying(self, bits: u16) -> Rest {
         Rest(self.0 & !FRESH & !u32::from(u16::MAX) | u32::from(bits))
@@ -73,7 +73,7 @@ impl Rest {
         self.0 & FRESH != 0
     }
 
-    /// What the word of a record says, if that is no reader.
+    /// The rest that the word of a record stands for, if it is no reader's.
     #[inline(always)]
     pub(crate) fn of_word(word: u32) -> Option<Rest> {
         (word & KIND == RESTS).then_some(Rest(word))

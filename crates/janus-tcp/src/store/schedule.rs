@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 
 use janus_mem::{Frame, Growth, MemError};
 
-use crate::stack::ConnId;
 use crate::store::cold::NONE;
 use crate::store::crowd::Crowds;
 use crate::store::hot::{Hot, TimerKind};
+use crate::store::keys::ConnId;
 use crate::store::keys::{HotId, Key};
 use crate::store::queue::Queue;
 use crate::store::rest::{Rest, Rests};

@@ -97,7 +97,7 @@ async fn echo(stream: &TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What a connection was told to do, and has still to do.
+/// Orders of a connection that are still to be carried out.
 struct Told {
     /// Not read yet.
     unknown: bool,

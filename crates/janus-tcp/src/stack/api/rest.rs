@@ -1,9 +1,10 @@
 //! Connections at rest, for which no task waits ([`Rest`]).
 
 use crate::rules::error::Error;
-use crate::stack::{ConnId, Stack};
+use crate::stack::Stack;
 use crate::store::cold::{NONE, Tcb};
 use crate::store::flows::Flows;
+use crate::store::keys::ConnId;
 use crate::store::keys::{ConnSlot, Key};
 use crate::store::rest::{Rest, RestLimits};
 use crate::time::Instant;

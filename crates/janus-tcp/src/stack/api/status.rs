@@ -7,11 +7,12 @@ use std::net::IpAddr;
 
 use crate::rules::config::Config;
 use crate::rules::error::Error;
+use crate::stack::Stack;
 use crate::stack::api::audit::{Queues, audit_cold, describe, owes};
 use crate::stack::api::info::Info;
-use crate::stack::{ConnId, Stack};
 use crate::store::cold::{State, flag};
 use crate::store::hot::{Hot, hot_flag};
+use crate::store::keys::ConnId;
 use crate::store::keys::{ConnSlot, HotId, Key};
 use crate::store::rest::{REST_HANDLERS, Rest};
 use crate::store::rto;

@@ -5,7 +5,7 @@ use core::time::Duration;
 use janus_mem::{Depot, Frame, Growth, HEADROOM};
 
 use super::*;
-use crate::stack::ConnId;
+use crate::store::keys::ConnId;
 use crate::testing::{Pair, slot};
 use crate::{Config, Token};
 

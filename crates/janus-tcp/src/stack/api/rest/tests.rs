@@ -249,7 +249,7 @@ proptest! {
                 Deed::Shut(at) if at < peers.len() => {
                     let _ = pair.a.stack.shutdown_write(pair.now, peers[at]);
                 }
-                // What is lost of a reset is lost for good.
+                // A reset is never sent again.
                 Deed::Abort(at) if at < peers.len() => {
                     pair.loss = 0;
                     pair.a.stack.abort(pair.now, peers.remove(at));
