@@ -54,26 +54,19 @@ pub(crate) fn run(args: Args) -> janus::Result<ExitCode> {
 async fn accept(site: Arc<Site>, listen: String) -> janus::Result {
     let listener = TcpListener::bind(listen).await?;
     janus::once(|| println!("http://{}/", listener.reachable_at()));
-    loop {
-        let (stream, _peer) = listener.accept().await?;
-        let site = Arc::clone(&site);
-        janus::spawn(janus_http::serve(
-            stream,
-            async move |request, response| match (request.method(), site.find(request.path())) {
-                ("GET" | "HEAD", Some((body, kind))) => {
-                    response.ok().header("content-type", kind).send(body).await
-                }
-                ("GET" | "HEAD", None) => response.status(404).send("no such file\n").await,
-                _ => {
-                    response
-                        .status(405)
-                        .header("allow", "GET, HEAD")
-                        .send("")
-                        .await
-                }
-            },
-        ));
-    }
+    let serving = janus_http::serve_listener(listener, async move |request, response| {
+        match (request.method(), site.find(request.path())) {
+            ("GET" | "HEAD", Some((body, kind))) => {
+                response.ok().header("content-type", kind).send(body).await
+            }
+            ("GET" | "HEAD", None) => response.status(404).send("no such file\n").await,
+            _ => {
+                let refused = response.status(405).header("allow", "GET, HEAD");
+                refused.send("").await
+            }
+        }
+    });
+    Ok(serving.await?)
 }
 
 impl Site {

@@ -185,7 +185,7 @@ impl fmt::Debug for Handler {
 /// Fate of a connection whose handler has returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// It rests, and carries what it has carried.
+    /// It rests, and carries what it has carried. If something is left unread the handler is called again, in its turn.
     Rest,
     /// It rests, and carries these bits, which the next call for it finds.
     RestWith(u16),

@@ -9,8 +9,7 @@ use crate::rules::profile::{DEFAULT, SocketOptions};
 use crate::stack::Stack;
 use crate::store::cold::flag;
 use crate::store::half_open::MAX_TRIES;
-use crate::store::keys::ConnId;
-use crate::store::keys::ConnSlot;
+use crate::store::keys::{ConnId, ConnSlot};
 use crate::store::listener::ListenerId;
 use crate::time::Instant;
 

@@ -4,8 +4,7 @@ use crate::rules::error::Error;
 use crate::stack::Stack;
 use crate::store::cold::{NONE, Tcb};
 use crate::store::flows::Flows;
-use crate::store::keys::ConnId;
-use crate::store::keys::{ConnSlot, Key};
+use crate::store::keys::{ConnId, ConnSlot, Key};
 use crate::store::rest::{Rest, RestLimits};
 use crate::time::Instant;
 
@@ -42,7 +41,8 @@ impl Stack {
             self.schedule.rests.passes(id, rest);
             return Ok(());
         }
-        self.store.tcbs[conn].reader = rest.word();
+        let before = core::mem::replace(&mut self.store.tcbs[conn].reader, rest.word());
+        self.left_rest(before);
         if writer {
             // Of a task that has gone.
             self.with(conn, |c| c.wait_to_write(None));

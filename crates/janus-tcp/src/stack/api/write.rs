@@ -8,8 +8,7 @@ use crate::conn::receive::urgent::UrgentMark;
 use crate::rules::error::Error;
 use crate::rules::profile::WriteFlags;
 use crate::stack::Stack;
-use crate::store::keys::ConnId;
-use crate::store::keys::ConnSlot;
+use crate::store::keys::{ConnId, ConnSlot};
 use crate::store::urgent::Urgent;
 use crate::time::Instant;
 
