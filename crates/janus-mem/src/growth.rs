@@ -169,7 +169,8 @@ fn next_chunk_end(ready: usize) -> usize {
     if ready < HUGE_PAGE {
         (ready * 2).clamp(FIRST_CHUNK, HUGE_PAGE)
     } else {
-        ready + (ready / 32).next_multiple_of(HUGE_PAGE).min(CHUNK_MAX)
+        let whole = ready / 32 / HUGE_PAGE * HUGE_PAGE;
+        ready + whole.clamp(HUGE_PAGE, CHUNK_MAX)
     }
 }
 

@@ -490,6 +490,8 @@ impl Shard {
         {
             return None;
         }
+        // Others may be short of what lies in stock here.
+        self.ctx.pool.borrow_mut().flush();
         let timeout = self
             .deadline()
             .map(|at| at.saturating_since(self.clock.now()));

@@ -186,6 +186,8 @@ impl IoCore {
 
     fn sleep(&mut self, stop: &AtomicBool) -> io::Result<()> {
         self.dispatcher.counters.slept.add(1);
+        // Cores that are awake may be short of what lies in stock here.
+        self.pool.flush();
         let ready = !self.queue.arm();
         let fd = self.queue.wait_fd();
         let (links, steerer) = (&self.links, &mut self.dispatcher.steerer);
