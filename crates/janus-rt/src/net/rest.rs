@@ -233,16 +233,15 @@ impl ServedStream {
     /// To be called on its core.
     #[inline]
     fn goes_to(&self, next: Next) {
-        let rest = self.rest;
         let rest = match next {
             Next::Close => return,
-            Next::RestOn => rest,
-            Next::Rest => rest.carrying(rest.carried()),
-            Next::RestWith(carried) => rest.carrying(carried),
+            Next::RestOn => None,
+            Next::Rest => Some(self.rest.carrying(self.carried())),
+            Next::RestWith(carried) => Some(self.rest.carrying(carried)),
         };
-        let settled = self.settle(|stack, now, conn| match next {
-            Next::RestOn => stack.rest_on(conn, rest),
-            _ => stack.rest(now, conn, rest),
+        let settled = self.settle(|stack, now, conn| match rest {
+            None => stack.rest_on(conn, self.rest),
+            Some(rest) => stack.rest(now, conn, rest),
         });
         debug_assert!(settled.is_ok(), "the handler had it");
     }

@@ -11,36 +11,25 @@ mod observer;
 use list::arena::Arena;
 use list::support::{Host, family, own_address};
 
-macro_rules! against_one_stack {
-    ($($(#[$doc:meta])* $module:ident::$name:ident, $buffers:expr $(, in $depot:expr)?;)*) => {
+/// Fights every attack against what `$target` makes of a host.
+macro_rules! against {
+    ([$target:path]
+     $($(#[$doc:meta])* $module:ident::$name:ident, $buffers:expr $(, in $depot:expr)?;)*) => {
         $($(#[$doc])* #[test]
         fn $name() {
             family::over_both(|| {
                 let host = Host::new(list::small(), own_address(), [$($depot,)? list::BUFFERS][0]);
-                Arena::fight(Box::new(host), $buffers, list::$module::$name);
+                Arena::fight(Box::new($target(host)), $buffers, list::$module::$name);
             });
         })*
     };
 }
 
-attacks!(against_one_stack);
+attacks!(against[core::convert::identity]);
 
 /// With connections that no reader waits for.
 mod resting {
-    use super::at_rest::AtRest;
     use super::*;
 
-    macro_rules! against_rests {
-        ($($(#[$doc:meta])* $module:ident::$name:ident, $buffers:expr $(, in $depot:expr)?;)*) => {
-            $($(#[$doc])* #[test]
-            fn $name() {
-                family::over_both(|| {
-                    let host = Host::new(list::small(), own_address(), [$($depot,)? list::BUFFERS][0]);
-                    Arena::fight(Box::new(AtRest(host)), $buffers, list::$module::$name);
-                });
-            })*
-        };
-    }
-
-    attacks!(against_rests);
+    attacks!(against[at_rest::AtRest]);
 }
