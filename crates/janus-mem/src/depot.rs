@@ -279,8 +279,8 @@ impl Depot {
                     for (place, slot) in out.iter_mut().zip(from + 1..=from + n) {
                         *place = slot;
                     }
-                    // Within an eighth of the end of what is ready, or 16 magazines: time for the next chunk.
-                    if limit < self.capacity && limit - from - n <= (limit / 8).max(16 * batch) {
+                    // Within an eighth of the end of what is ready, or 8 magazines: time for the next chunk.
+                    if limit < self.capacity && limit - from - n <= (limit / 8).max(8 * batch) {
                         self.grown.ask_ahead();
                     }
                     return n as usize;
