@@ -262,6 +262,13 @@ impl<'a> Conn<'a> {
 }
 
 impl Conn<'_> {
+    /// The timestamp of what is sent now.
+    #[inline(always)]
+    pub(crate) fn timestamp(&self) -> u32 {
+        let base = self.hot.timers.stamps;
+        self.rules.timestamp(base, self.env.now_ms)
+    }
+
     #[inline(always)]
     pub(crate) fn view(&self) -> View<'_> {
         View {
@@ -374,9 +381,7 @@ impl Conn<'_> {
 
     /// Tells the peer that the connection is over, if it knows of it.
     pub(crate) fn reset_peer(&mut self) {
-        if let Some(reset) =
-            Outgoing::reset_of(self.key.get(), self.tcb, self.rules, self.env.now_ms)
-        {
+        if let Some(reset) = Outgoing::reset_of(self.key.get(), self.tcb, || self.timestamp()) {
             self.answer(reset);
         }
     }

@@ -10,7 +10,7 @@ mod tests;
 mod turn;
 
 use janus_mem::{Frame, Growth, MemError, Pool};
-use janus_wire::FlowKey;
+use janus_wire::{FlowKey, StampBase};
 
 use crate::conn::{Conn, Effects, Linger, Over, View, effect};
 use crate::ip::{Host, Ip};
@@ -417,6 +417,21 @@ impl Stack {
                 self.release_if_idle(conn);
             }
         }
+    }
+
+    /// Base of a connection's timestamps.
+    pub(crate) fn stamps_of(&self, conn: ConnSlot) -> StampBase {
+        let tcb = &self.store.tcbs[conn];
+        match tcb.hot() {
+            Some(block) => self.store.hot[block].timers.stamps,
+            None => tcb.stamps(),
+        }
+    }
+
+    /// The timestamp of what a connection sends now.
+    pub(crate) fn timestamp_of(&self, conn: ConnSlot) -> u32 {
+        self.rules
+            .timestamp(self.stamps_of(conn), self.env.now_ms)
     }
 
     /// The flow of a connection.

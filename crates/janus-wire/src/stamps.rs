@@ -17,33 +17,33 @@ pub struct Stamps {
     owners: u16,
 }
 
-/// Part of a connection's timestamps that stays: its offset from the clock and, in the bits that are not the clock's, its owner. It
-/// has 31 bits: 24 days, more than the clock of a host tells of how long that has been up.
+/// Part of a connection's timestamps that stays: its offset from the clock and, in the bits that are not the clock's, its owner. A
+/// connection that began here has one of 31 bits: 24 days, more than the clock of a host tells of how long that has been up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StampBase(u32);
 
 impl StampBase {
     const BITS: u32 = (1 << 31) - 1;
 
-    /// The number, below 2^31.
+    /// The number.
     #[inline(always)]
     #[must_use]
     pub const fn to_bits(self) -> u32 {
         self.0
     }
 
-    /// The base that this number stands for; what lies beyond 31 bits does not count.
+    /// The base that this number stands for.
     #[inline(always)]
     #[must_use]
     pub const fn from_bits(bits: u32) -> Self {
-        Self(bits & Self::BITS)
+        Self(bits)
     }
 
     /// Returns 20 of the offset's bits, for a flow label. None of them can be the owner's.
     #[inline(always)]
     #[must_use]
     pub const fn flow_label(self) -> u32 {
-        self.0 >> 11
+        (self.0 & Self::BITS) >> 11
     }
 }
 
@@ -89,7 +89,18 @@ impl Stamps {
     #[must_use]
     pub const fn base(&self, hash: u64) -> StampBase {
         let owner = veil(hash) ^ self.owner as u32;
-        StampBase::from_bits(hash as u32 & !self.mask | owner & self.mask)
+        StampBase((hash as u32 & !self.mask | owner & self.mask) & StampBase::BITS)
+    }
+
+    /// Returns what a connection with this [`hash`](Self::hash) adds to the clock whose timestamps another owner has made until
+    /// `now_ms`, when it would have sent `last`: its own follow on, and name this owner.
+    #[inline]
+    #[must_use]
+    pub const fn resume(&self, hash: u64, last: u32, now_ms: u32) -> StampBase {
+        let owner = (veil(hash) ^ self.owner as u32) & self.mask;
+        let ahead = owner.wrapping_sub(last) & self.mask;
+        let next = last.wrapping_add(ahead);
+        StampBase(next.wrapping_sub(now_ms & !self.mask))
     }
 
     /// Returns the timestamp at this time.

@@ -496,10 +496,7 @@ impl Conn<'_> {
 
     /// A pure acknowledgement from where the connection stands, with the window as it was last offered.
     pub(crate) fn ack_as_offered(&self) -> Outgoing {
-        let stamp = || {
-            self.rules
-                .timestamp(self.hot.timers.stamps, self.env.now_ms)
-        };
+        let stamp = || self.timestamp();
         Outgoing::ack_with(self.tcb.window_field(), self.key.get(), self.tcb, stamp)
     }
 
@@ -507,10 +504,7 @@ impl Conn<'_> {
     #[inline(always)]
     pub(crate) fn header_for(&mut self) -> Outgoing {
         let window = self.window_to_offer();
-        let stamp = || {
-            self.rules
-                .timestamp(self.hot.timers.stamps, self.env.now_ms)
-        };
+        let stamp = || self.timestamp();
         Outgoing::ack_with(window, self.key.get(), self.tcb, stamp)
     }
 

@@ -4,7 +4,7 @@
 use core::time::Duration;
 use std::net::IpAddr;
 
-use janus_wire::FlowKey;
+use janus_wire::{FlowKey, StampBase};
 
 use crate::congestion::INITIAL_SEGMENTS;
 use crate::conn::ended::varies;
@@ -114,10 +114,10 @@ impl Stack {
         let fin_wait_2 = how == Linger::FinWait2;
         self.learn_path(conn);
         let cold = self.store.tcbs[conn];
-        let key = self.store.tcbs.key(conn);
+        let (key, stamps) = (self.store.tcbs.key(conn), self.stamps_of(conn));
         let hash = self.index.hash.flow(&key);
         let old = Record::Connection(conn).encode();
-        match self.file_time_wait(&key, &cold, fin_wait_2) {
+        match self.file_time_wait((&key, stamps), &cold, fin_wait_2) {
             Some(id) => {
                 self.index
                     .table
@@ -132,7 +132,12 @@ impl Stack {
     }
 
     /// Keeps MUST-13.
-    fn file_time_wait(&mut self, key: &FlowKey, cold: &Tcb, fin_wait_2: bool) -> Option<u32> {
+    fn file_time_wait(
+        &mut self,
+        (key, stamps): (&FlowKey, StampBase),
+        cold: &Tcb,
+        fin_wait_2: bool,
+    ) -> Option<u32> {
         if let Some(oldest) = self.index.time_wait.to_evict(self.env.now) {
             self.env.counters.time_wait_evicted += 1;
             self.drop_time_wait(oldest);
@@ -145,6 +150,7 @@ impl Stack {
             snd_nxt: cold.snd_nxt,
             rcv_nxt: cold.rcv_nxt,
             ts_recent: cold.ts_recent,
+            stamps,
             window: cold.window_field(),
             scale: cold.receive_scale(),
             timestamps: cold.has(flag::TIMESTAMPS),

@@ -521,7 +521,7 @@ impl Stack {
     /// Asks the peer whether it is there.
     fn ask_whether_alive(&mut self, conn: ConnSlot) {
         let (key, tcb) = (self.key_of(conn), &self.store.tcbs[conn]);
-        let question = Outgoing::keepalive_of(key, tcb, &self.rules, self.env.now_ms);
+        let question = Outgoing::keepalive_of(key, tcb, || self.timestamp_of(conn));
         self.ip().reply(&question);
     }
 

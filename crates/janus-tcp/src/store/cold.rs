@@ -16,6 +16,8 @@ pub(crate) const NONE: u32 = u32::MAX;
 const INTERACTIVE: u8 = 1 << 7;
 const OWES_ECE: u8 = 1 << 7;
 const WAS_WIDE: u32 = 1 << 31;
+/// Of what the timestamps of a connection without a hot block are counted from, the top bit: [`Tcb::block`] has no room for it.
+const STAMPS_HIGH: u32 = 1 << 30;
 /// Bytes that the timestamps option takes of each segment.
 const TIMESTAMPS_LEN: u16 = 12;
 const _: () = assert!(TIMESTAMPS_LEN < LEAST_SEGMENT && flag::TIMESTAMPS == 1);
@@ -142,7 +144,7 @@ impl EndReason {
 pub(crate) struct Tcb {
     pub(crate) snd_nxt: SeqNum,
     pub(crate) rcv_nxt: SeqNum,
-    /// [`Tcb::snd_wnd`], and in the top bit, which no window reaches, [`Tcb::was_wide`].
+    /// [`Tcb::snd_wnd`], and in the top bits, which no window reaches, [`Tcb::was_wide`] and one of [`Tcb::stamps`].
     pub(crate) send_window: u32,
     /// Right edge of the window we last offered: it is never taken back (RFC 9293 3.8.6).
     pub(crate) rcv_adv: SeqNum,
@@ -208,10 +210,9 @@ impl Tcb {
     /// A connection without a hot block, whose timestamps are counted from `stamps`.
     #[inline(always)]
     pub(crate) fn at_rest(stamps: StampBase) -> Tcb {
-        Tcb {
-            block: stamps.to_bits(),
-            ..Tcb::default()
-        }
+        let mut tcb = Tcb::default();
+        tcb.detach(stamps);
+        tcb
     }
 
     /// The hot block of a busy connection.
@@ -223,14 +224,25 @@ impl Tcb {
     /// The connection has this hot block. Returns what its timestamps are counted from, which the block has to keep.
     #[inline(always)]
     pub(crate) fn attach(&mut self, id: HotId) -> StampBase {
-        debug_assert!(self.hot().is_none() && id.word() & HotId::MARK != 0);
-        StampBase::from_bits(core::mem::replace(&mut self.block, id.word()))
+        debug_assert!(id.word() & HotId::MARK != 0);
+        let stamps = self.stamps();
+        self.block = id.word();
+        stamps
+    }
+
+    /// Base of the timestamps of a connection that has no hot block.
+    #[inline(always)]
+    pub(crate) fn stamps(&self) -> StampBase {
+        debug_assert!(self.hot().is_none());
+        StampBase::from_bits(self.block | (self.send_window & STAMPS_HIGH) << 1)
     }
 
     /// The connection has no hot block any more.
     #[inline(always)]
     pub(crate) fn detach(&mut self, stamps: StampBase) {
-        self.block = stamps.to_bits();
+        let bits = stamps.to_bits();
+        self.block = bits & !HotId::MARK;
+        self.send_window = self.send_window & !STAMPS_HIGH | (bits & HotId::MARK) >> 1;
     }
 
     #[inline]
@@ -257,18 +269,14 @@ impl Tcb {
     /// The peer's window, scaled, counted from the acknowledgement that carried it.
     #[inline]
     pub(crate) fn snd_wnd(&self) -> u32 {
-        self.send_window & !WAS_WIDE
+        self.send_window & !(WAS_WIDE | STAMPS_HIGH)
     }
 
     #[inline]
     pub(crate) fn set_snd_wnd(&mut self, window: u32) {
         let wide = self.mss > 0 && window >= 2 * u32::from(self.mss);
-        let was = if wide {
-            WAS_WIDE
-        } else {
-            self.send_window & WAS_WIDE
-        };
-        self.send_window = window | was;
+        let others = self.send_window & (WAS_WIDE | STAMPS_HIGH);
+        self.send_window = window | others | if wide { WAS_WIDE } else { 0 };
     }
 
     /// The peer's window has been as large as two segments: one that is small now is its silly window, not its nature

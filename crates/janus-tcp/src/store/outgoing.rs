@@ -5,7 +5,6 @@ use janus_wire::tcp::{Flags, Options};
 use janus_wire::usual::UsualOptions;
 use janus_wire::{FlowKey, SeqNum};
 
-use crate::rules::Rules;
 use crate::store::cold::{Tcb, flag};
 
 /// The fields of a TCP segment that is to go out.
@@ -85,8 +84,7 @@ impl Outgoing {
     }
 
     /// An acknowledgement from where the connection stands, with the window as it was last offered.
-    pub(crate) fn ack_of(key: FlowKey, tcb: &Tcb, rules: &Rules, now_ms: u32) -> Outgoing {
-        let stamp = || rules.timestamp(rules.stamp_base(&key), now_ms);
+    pub(crate) fn ack_of(key: FlowKey, tcb: &Tcb, stamp: impl FnOnce() -> u32) -> Outgoing {
         Outgoing::ack_with(tcb.window_field(), key, tcb, stamp)
     }
 
@@ -124,11 +122,11 @@ impl Outgoing {
 
     /// A question whether the peer is there: a number it has acknowledged, and no data, so that it must say where it is
     /// (RFC 9293 section 3.8.4, SHLD-12).
-    pub(crate) fn keepalive_of(key: FlowKey, tcb: &Tcb, rules: &Rules, now_ms: u32) -> Outgoing {
+    pub(crate) fn keepalive_of(key: FlowKey, tcb: &Tcb, stamp: impl FnOnce() -> u32) -> Outgoing {
         Outgoing {
             seq: tcb.snd_nxt + u32::MAX,
             flags: Flags::ACK,
-            ..Outgoing::ack_of(key, tcb, rules, now_ms)
+            ..Outgoing::ack_of(key, tcb, stamp)
         }
     }
 
@@ -136,14 +134,13 @@ impl Outgoing {
     pub(crate) fn reset_of(
         key: FlowKey,
         tcb: &Tcb,
-        rules: &Rules,
-        now_ms: u32,
+        stamp: impl FnOnce() -> u32,
     ) -> Option<Outgoing> {
         // Section 3.2 of RFC 7323 would have its option in a reset too.
         tcb.state.is_synchronized().then(|| Outgoing {
             flags: Flags::RST | Flags::ACK,
             window: 0,
-            ..Outgoing::ack_of(key, tcb, rules, now_ms)
+            ..Outgoing::ack_of(key, tcb, stamp)
         })
     }
 }

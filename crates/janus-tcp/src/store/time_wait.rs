@@ -6,7 +6,7 @@
 pub(crate) mod slots;
 
 use janus_mem::{Growth, MemError};
-use janus_wire::{FlowKey, SeqNum};
+use janus_wire::{FlowKey, SeqNum, StampBase};
 use slots::Slots;
 
 use crate::store::challenge::Answered;
@@ -14,11 +14,15 @@ use crate::store::fifo::{Fifo, Linked, Links};
 use crate::store::flows::Flows;
 use crate::time::Instant;
 
+// As for half-open records: eight bytes together would not begin right behind the key of twelve.
+#[repr(C, packed(4))]
 #[derive(Clone, Copy, Default)]
 pub(crate) struct TimeWait {
     pub(crate) snd_nxt: SeqNum,
     pub(crate) rcv_nxt: SeqNum,
     pub(crate) ts_recent: u32,
+    /// Base of the connection's timestamps.
+    pub(crate) stamps: StampBase,
     /// Our advertised window, scaled as on the wire.
     pub(crate) window: u16,
     /// By how much.
@@ -35,6 +39,12 @@ pub(crate) struct TimeWait {
 }
 
 impl TimeWait {
+    /// Whether it has waited long enough.
+    fn is_over(&self, now: Instant) -> bool {
+        let expires = self.expires;
+        expires <= now
+    }
+
     /// Our window in bytes.
     pub(crate) fn offered(&self) -> u32 {
         u32::from(self.window) << self.scale
@@ -120,7 +130,7 @@ impl TimeWaits {
     /// A record whose time is up.
     pub(crate) fn due(&mut self, now: Instant) -> Option<u32> {
         let oldest = self.queue.oldest();
-        let due = oldest.filter(|&id| self.store[id].expires <= now);
+        let due = oldest.filter(|&id| self.store[id].is_over(now));
         due.or_else(|| self.slots.due(&self.store, now))
     }
 

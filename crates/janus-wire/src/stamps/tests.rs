@@ -42,6 +42,32 @@ proptest! {
         prop_assert!(stamps.slack_ms() < 2 * u32::from(owners));
     }
 
+    /// The stamps of a connection that moves, to whoever and whatever the clock there, never go back, are as near as a tick allows, and
+    /// name who has it. Where nothing differs nothing changes.
+    #[test]
+    fn a_connection_that_moves_stamps_on(
+        [old, new] in any::<[(u64, u64); 2]>(),
+        [of_old, of_new] in [1u16..=256, 1u16..=256],
+        [owner, heir] in any::<[u8; 2]>(),
+        port in any::<u16>(),
+        [here, there] in any::<[u32; 2]>(),
+        later in 0u32..1_000_000,
+    ) {
+        let old = Stamps::new(old).naming((u16::from(owner) % of_old) as u8, of_old);
+        let heir = (u16::from(heir) % of_new) as u8;
+        let new = Stamps::new(new).naming(heir, of_new);
+        let flow = flow(9, port);
+        let first = old.base(old.hash(&flow));
+        let last = old.stamp(first, here);
+        prop_assert_eq!(old.resume(old.hash(&flow), last, here), first);
+        let base = new.resume(new.hash(&flow), last, there);
+        prop_assert!(new.stamp(base, there).wrapping_sub(last) <= new.slack_ms());
+        let next = new.stamp(base, there.wrapping_add(later));
+        prop_assert!(next.wrapping_sub(last) as i32 >= 0);
+        prop_assert_eq!(new.owner(&flow, next), (of_new > 1).then_some(heir));
+        prop_assert_eq!(StampBase::from_bits(base.to_bits()), base);
+    }
+
     /// A lie names somebody there is, or nobody.
     #[test]
     fn a_lie_names_nobody_that_there_is_not(owners in 1u16..=256, echo in any::<u32>(), port in any::<u16>()) {

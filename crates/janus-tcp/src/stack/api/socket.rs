@@ -252,7 +252,7 @@ impl Stack {
     /// Tells the peer that the connection is over, if it knows of it.
     pub(crate) fn reset_peer(&mut self, conn: ConnSlot) {
         let (key, tcb) = (self.key_of(conn), &self.store.tcbs[conn]);
-        if let Some(reset) = Outgoing::reset_of(key, tcb, &self.rules, self.env.now_ms) {
+        if let Some(reset) = Outgoing::reset_of(key, tcb, || self.timestamp_of(conn)) {
             self.ip().reply(&reset);
         }
     }

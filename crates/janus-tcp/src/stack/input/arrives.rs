@@ -234,6 +234,7 @@ impl Stack {
 
     fn acknowledge_repeated_at_rest(&mut self, conn: ConnSlot, repeated: Option<(SeqNum, SeqNum)>) {
         let key = self.key_of(conn);
+        let dsack = self.rules.config().dsack;
         let tcb = &mut self.store.tcbs[conn];
         if tcb.state == State::Closed {
             return;
@@ -241,11 +242,12 @@ impl Stack {
         let mut blocks = SackBlocks::NONE;
         if let Some((left, right)) = repeated {
             tcb.set_interactive(false);
-            if self.rules.config().dsack && tcb.has(flag::SACK) {
+            if dsack && tcb.has(flag::SACK) {
                 blocks.push(left, right);
             }
         }
-        let segment = Outgoing::ack_of(key, tcb, &self.rules, self.env.now_ms).with_sack(blocks);
+        let tcb = &self.store.tcbs[conn];
+        let segment = Outgoing::ack_of(key, tcb, || self.timestamp_of(conn)).with_sack(blocks);
         self.ip().reply(&segment);
     }
 
@@ -253,7 +255,7 @@ impl Stack {
     pub(crate) fn send_ack(&mut self, conn: ConnSlot) {
         if self.with(conn, |c| c.answer_ack()).is_none() {
             let (key, tcb) = (self.key_of(conn), &self.store.tcbs[conn]);
-            let segment = Outgoing::ack_of(key, tcb, &self.rules, self.env.now_ms);
+            let segment = Outgoing::ack_of(key, tcb, || self.timestamp_of(conn));
             self.ip().reply(&segment);
         }
     }

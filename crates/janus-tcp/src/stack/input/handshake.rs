@@ -3,7 +3,7 @@
 
 use janus_mem::Frame;
 use janus_wire::tcp::{Flags, Options};
-use janus_wire::{FlowKey, SeqNum};
+use janus_wire::{FlowKey, SeqNum, StampBase};
 
 use crate::rules::config::SynCookies;
 use crate::rules::profile::DEFAULT;
@@ -41,16 +41,17 @@ impl Stack {
         None
     }
 
-    /// The acknowledgement of a flow that is only a record, with its `numbers`, SEQ and ACK; `echo` is TS.Recent, if it uses timestamps.
+    /// The acknowledgement of a flow that is only a record, with its `numbers`, SEQ and ACK; `stamps` is what its
+    /// timestamps are counted from, and TS.Recent, if it uses them.
     pub(crate) fn ack_for_record(
         &mut self,
         key: FlowKey,
         numbers: (SeqNum, SeqNum),
         window: u16,
-        echo: Option<u32>,
+        stamps: Option<(StampBase, u32)>,
     ) {
-        let base = self.rules.stamp_base(&key);
-        let timestamps = echo.map(|echo| (self.rules.timestamp(base, self.env.now_ms), echo));
+        let timestamps =
+            stamps.map(|(base, echo)| (self.rules.timestamp(base, self.env.now_ms), echo));
         let options = Options {
             timestamps,
             ..Options::NONE

@@ -253,12 +253,14 @@ impl Stack {
     }
 
     fn half_open_ack(&mut self, key: FlowKey, record: &HalfOpen) {
-        let echo = record.has(flag::TIMESTAMPS).then_some(record.ts_recent);
+        let stamps = record
+            .has(flag::TIMESTAMPS)
+            .then_some((record.stamps, record.ts_recent));
         let (seq, ack) = (record.iss + 1, record.irs + 1);
         let window = self
             .rules
             .first_window(self.index.listeners.profile(record.listener()));
-        self.ack_for_record(key, (seq, ack), window, echo);
+        self.ack_for_record(key, (seq, ack), window, stamps);
     }
 
     /// The half-open record becomes a connection and stands in the accept queue.

@@ -168,9 +168,16 @@ impl Stack {
 
     fn time_wait_ack(&mut self, slot: u32) {
         let record = *self.index.time_wait.get(slot);
-        let echo = record.timestamps.then_some(record.ts_recent);
+        let stamps = record
+            .timestamps
+            .then_some((record.stamps, record.ts_recent));
         let numbers = (record.snd_nxt, record.rcv_nxt);
-        self.ack_for_record(self.index.time_wait.key(slot), numbers, record.window, echo);
+        self.ack_for_record(
+            self.index.time_wait.key(slot),
+            numbers,
+            record.window,
+            stamps,
+        );
     }
 }
 

@@ -64,7 +64,7 @@ impl Slots {
         if self.occupied == 0 || self.earliest > now {
             return None;
         }
-        let is_due = |id: &u32| store[*id].expires <= now;
+        let is_due = |id: &u32| store[*id].is_over(now);
         let known = self.queues[slot(self.earliest)].oldest();
         if let Some(id) = known.filter(is_due) {
             return Some(id);
