@@ -3,10 +3,10 @@
 //! The script runner and `janus-packetdrill` are two ways to sit on one of these.
 //! What never lives here: a wait, and what anybody thinks of a packet.
 
-use crate::Sockets;
 use crate::frames;
-use janus_mem::{Depot, Growth, MemError};
-use janus_tcp::{Config, Instant, Interface, Secrets, Stack};
+use crate::{Sockets, Stranded};
+use janus_mem::{Depot, Growth, MemError, Pool};
+use janus_tcp::{Config, Error, Instant, Interface, Parcel, Secrets, Stack};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,12 +29,25 @@ pub struct Sent {
     pub bytes: Vec<u8>,
 }
 
+/// A stack that connections move to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Whose {
+    /// Of the same runtime: with the same secrets and clock.
+    Own,
+    #[default]
+    /// Of another: with secrets from the seed of the move, and a clock that shows another time.
+    Another,
+}
+
 /// A stack, its sockets, its clock, and what it has sent.
 pub struct Host {
     /// The calls of its one process. Who makes one calls [`Host::settle`] after it.
     pub sockets: Sockets,
     depot: Arc<Depot>,
+    seed: u64,
     now: Instant,
+    /// Time 0 by the stack's clock, which may not have run then.
+    origin: Instant,
     outbox: VecDeque<Sent>,
 }
 
@@ -47,7 +60,9 @@ impl Host {
         Ok(Host {
             sockets: Sockets::new(stack),
             depot,
+            seed,
             now: ORIGIN,
+            origin: ORIGIN,
             outbox: VecDeque::new(),
         })
     }
@@ -59,13 +74,18 @@ impl Host {
 
     /// Microseconds since the start.
     pub fn micros(&self) -> u64 {
-        self.now.saturating_since(ORIGIN).as_micros() as u64
+        self.now.saturating_since(self.origin).as_micros() as u64
     }
 
     /// When the stack will do something by itself, in microseconds since the start; rounded up.
     pub fn next_deadline(&self) -> Option<u64> {
         let deadline = self.sockets.stack().next_deadline()?;
-        Some(deadline.saturating_since(ORIGIN).as_nanos().div_ceil(1_000) as u64)
+        Some(
+            deadline
+                .saturating_since(self.origin)
+                .as_nanos()
+                .div_ceil(1_000) as u64,
+        )
     }
 
     /// Lets the stack say all it has to say at this moment.
@@ -89,7 +109,7 @@ impl Host {
 
     /// Moves on to the stack's next deadline, if that is not after `limit`; else to `limit`, and says false.
     pub fn step(&mut self, limit: u64) -> bool {
-        let limit = ORIGIN + Duration::from_micros(limit);
+        let limit = self.origin + Duration::from_micros(limit);
         let deadline = self
             .sockets
             .stack()
@@ -113,6 +133,43 @@ impl Host {
         !self.outbox.is_empty()
     }
 
+    /// Moves all that the stack has to another one. Packets see nothing of it, nor does the program.
+    pub fn move_to_another(&mut self, whose: Whose, seed: u64) -> Result<(), Stranded> {
+        let old = self.sockets.stack();
+        let (config, interface) = (old.config().clone(), old.interface().clone());
+        let secrets = Secrets::from_seed(match whose {
+            Whose::Own => self.seed,
+            Whose::Another => seed,
+        });
+        let stack = Stack::new(
+            config,
+            interface,
+            secrets,
+            self.depot.pool(),
+            &Growth::Inline,
+        );
+        let stack = stack.map_err(|_| Stranded::Listener(Error::NoBuffers))?;
+        // Anywhere: also where wrapping milliseconds have gone round.
+        let ahead = match whose {
+            Whose::Own => Duration::ZERO,
+            Whose::Another => Duration::from_nanos(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 9),
+        };
+        let (then, now) = (self.now, self.now + ahead);
+        let mut pool = self.depot.pool();
+        // As a handle and in bytes by turns.
+        let mut in_bytes = seed.is_multiple_of(2);
+        self.sockets.move_to((then, now), stack, |parcel| {
+            in_bytes = !in_bytes;
+            if in_bytes {
+                parcel
+            } else {
+                by_bytes(parcel, &mut pool)
+            }
+        })?;
+        (self.now, self.origin) = (now, self.origin + ahead);
+        Ok(())
+    }
+
     /// Closes every socket, lets the peer be silent for ever, and says what the stack has not given back by then.
     pub fn leftovers(mut self) -> Vec<String> {
         self.sockets.close_all(self.now);
@@ -134,4 +191,16 @@ impl Host {
         left.map(|(what, count)| format!("{count} {what}"))
             .collect()
     }
+}
+
+/// The parcel after a way through bytes, on which nothing may be lost.
+fn by_bytes(parcel: Parcel, pool: &mut Pool) -> Parcel {
+    let mut bytes = Vec::new();
+    parcel.encode(&mut bytes);
+    let read = Parcel::decode(&bytes, pool);
+    let read = read.unwrap_or_else(|error| panic!("{parcel:?}: {error}"));
+    let mut again = Vec::new();
+    read.encode(&mut again);
+    assert!(bytes == again, "{parcel:?} is spelled in two ways");
+    read
 }

@@ -20,6 +20,7 @@ pub mod frames;
 mod host;
 mod ignored_options;
 mod message;
+mod moving;
 mod offload;
 mod options;
 mod poll;
@@ -37,7 +38,8 @@ mod zero_copy;
 
 pub use epoll::EpollEvent;
 pub use errno::Errno;
-pub use host::{Host, ORIGIN, Sent};
+pub use host::{Host, ORIGIN, Sent, Whose};
+pub use moving::Stranded;
 pub use poll::PollFd;
 pub use sockets::{Lingering, Sockets};
 pub use table::FDS_MAX;

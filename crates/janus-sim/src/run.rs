@@ -20,6 +20,7 @@ mod world;
 
 use calls::Fd;
 use flow::Flow;
+pub use janus_posix::Whose;
 use report::History;
 pub use report::{Failure, Recorded, Recording};
 use waiting::Pending;
@@ -39,10 +40,36 @@ pub struct Options {
     pub seed: u64,
     /// Packets after the last expected one are no failure.
     pub lenient_end: bool,
+    /// Move all connections to another stack before these events.
+    pub moves: Moves,
+    /// The stack that they move to.
+    pub whose: Whose,
     /// Judge no more strictly than the original tool does: times may be off by an eighth of the time since the event
     /// before, large segments may come in parts with time in between, echoed timestamps are not looked at, nor is what
     /// comes or stays after the end.
     pub as_packetdrill: bool,
+}
+
+/// When connections move.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Moves {
+    /// Never.
+    #[default]
+    Never,
+    /// Before each event.
+    Always,
+    /// Before the event of this number.
+    Before(usize),
+}
+
+impl Moves {
+    fn before(self, event: usize) -> bool {
+        match self {
+            Moves::Never => false,
+            Moves::Always => true,
+            Moves::Before(at) => at == event,
+        }
+    }
 }
 
 /// Figures of a script that passed.
@@ -178,7 +205,11 @@ impl<'s> Runner<'s> {
     }
 
     fn run(&mut self) -> Result<(), Trouble> {
-        for event in &self.script.events {
+        for (number, event) in self.script.events.iter().enumerate() {
+            if self.options.moves.before(number) {
+                let whose = self.options.whose;
+                self.world.move_to_another(event.line, whose, number)?;
+            }
             self.event(event)?;
         }
         let line = self.script.events.last().map_or(0, |event| event.line);

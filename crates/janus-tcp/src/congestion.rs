@@ -10,6 +10,7 @@ use janus_wire::SeqNum;
 
 use self::cubic::Cubic;
 use self::hystart::HyStart;
+use crate::coded::{Coded, Garbled, Source, coded};
 
 /// Initial window in segments (RFC 6928).
 pub(crate) const INITIAL_SEGMENTS: u32 = 10;
@@ -31,6 +32,32 @@ pub enum CongestionControl {
     Cubic,
     /// RFC 5681 and RFC 6582: grows by a segment in each round trip.
     NewReno,
+}
+
+/// By name, as both ends of a move need not number them alike.
+impl Coded for CongestionControl {
+    fn put(&self, to: &mut Vec<u8>) {
+        let name = self.name();
+        to.push(name.len() as u8);
+        to.extend_from_slice(name.as_bytes());
+    }
+
+    fn take(from: &mut Source<'_>) -> Result<CongestionControl, Garbled> {
+        let len = u8::take(from)?.into();
+        let name = from.bytes(len)?;
+        let all = [CongestionControl::Cubic, CongestionControl::NewReno];
+        let named = all.into_iter().find(|it| it.name().as_bytes() == name);
+        named.ok_or(Garbled)
+    }
+}
+
+impl CongestionControl {
+    fn name(self) -> &'static str {
+        match self {
+            CongestionControl::Cubic => "cubic",
+            CongestionControl::NewReno => "reno",
+        }
+    }
 }
 
 /// Windows are kept for idle connections in seven bits: 8 steps to an octave, so within an eighth; 61,440
@@ -64,6 +91,22 @@ pub(crate) enum Growth {
     First(HyStart),
     /// Whatever comes after a loss, or after the first slow start.
     Later(Cubic),
+}
+
+impl Coded for Growth {
+    fn put(&self, to: &mut Vec<u8>) {
+        match self {
+            Growth::First(hystart) => (true, *hystart).put(to),
+            Growth::Later(cubic) => (false, *cubic).put(to),
+        }
+    }
+
+    fn take(from: &mut Source<'_>) -> Result<Growth, Garbled> {
+        Ok(match bool::take(from)? {
+            true => Growth::First(HyStart::take(from)?),
+            false => Growth::Later(Cubic::take(from)?),
+        })
+    }
 }
 
 const _: () = assert!(size_of::<Growth>() <= 24);
@@ -112,6 +155,21 @@ pub(crate) struct Congestion {
     /// Algorithm that sets `cwnd`.
     algorithm: CongestionControl,
 }
+
+coded!(Congestion {
+    cwnd,
+    ssthresh,
+    cwnd_credit,
+    used_peak,
+    used_until,
+    growth,
+    cwr_end,
+    cwr_due,
+    cwnd_limited,
+    slow_start_limit,
+    algorithm;
+    ms acked_ms
+});
 
 impl Congestion {
     /// Bytes that may be in flight.

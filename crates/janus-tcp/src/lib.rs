@@ -20,6 +20,7 @@
 //! | room | what is there | what it may touch |
 //! |---|---|---|
 //! | `stack::api` | calls of the application, the runtime, the balancer | all parts of the stack |
+//! | `stack::parcels` | connections that leave and come | all parts of the stack |
 //! | `stack::input` | arrival: batches, handshakes of listeners, TIME-WAIT, refusals and their limits | all parts of the stack |
 //! | `stack` | lending a connection, carrying out what rules want, ends, turns | all parts of the stack |
 //! | `conn::arrives` | the checks of a segment, what it acknowledges and brings | what `conn` has |
@@ -27,12 +28,14 @@
 //! | `conn` | the borrowed connection, and the effects that it asks for | its record and hot block, the memory of blocks, paths, counters; no table, queue or other connection |
 //! | `ip` | neighbors, ICMP, fragments, UDP, the next hop | the host below TCP, no connection |
 //! | `wire` | headers read and written | bytes |
-//! | `store` | records, blocks, tables, queues, and the arithmetic of one record | memory |
+//! | `store` | records, blocks, tables, queues, parcels, and the arithmetic of one record | memory |
 //! | `rules` | configuration, option profiles, addresses, secrets | nothing that a segment changes |
 //! | `congestion` | the algorithms | a window |
+//! | `coded` | how values are spelled in bytes | bytes |
 
 #![forbid(unsafe_code)]
 
+mod coded;
 mod congestion;
 mod conn;
 mod ip;
@@ -63,15 +66,18 @@ pub use stack::api::info::Info;
 pub use stack::api::readdress::Addressing;
 pub use stack::api::status::Status;
 pub use stack::input::{Local, Placement, UnknownFlow};
+pub use stack::parcels::Detached;
 pub use stack::{MemoryReport, Stack};
 pub use store::cold::State;
 pub use store::counters::Counters;
 pub use store::keys::ConnId;
 pub use store::listener::ListenerId;
 pub use store::moves::MOVES_MAX;
+pub use store::parcel::{Parcel, Refusal, Refused, Unreadable};
 pub use store::pressure::Pressure;
 pub use store::rest::{REST_HANDLERS, Rest, RestLimits};
 pub use store::schedule::Token;
+pub use store::segment::{Homecoming, Ticket};
 pub use store::stub::STUBS_MAX;
 pub use store::wheel;
 pub use time::Instant;

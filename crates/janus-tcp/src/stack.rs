@@ -5,6 +5,7 @@
 pub(crate) mod api;
 mod ends;
 pub(crate) mod input;
+pub(crate) mod parcels;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -430,8 +431,7 @@ impl Stack {
 
     /// The timestamp of what a connection sends now.
     pub(crate) fn timestamp_of(&self, conn: ConnSlot) -> u32 {
-        self.rules
-            .timestamp(self.stamps_of(conn), self.env.now_ms)
+        self.rules.timestamp(self.stamps_of(conn), self.env.now_ms)
     }
 
     /// The flow of a connection.

@@ -15,6 +15,7 @@ pub(crate) mod keys;
 pub(crate) mod listener;
 pub(crate) mod moves;
 pub(crate) mod outgoing;
+pub(crate) mod parcel;
 pub(crate) mod paths;
 pub(crate) mod pmtu;
 pub(crate) mod pressure;
@@ -37,6 +38,7 @@ pub(crate) mod window;
 
 use janus_mem::{Frame, Growth, MemError, Pool};
 
+use crate::coded::coded;
 use crate::rules::config::Config;
 use crate::store::cold::Tcb;
 use crate::store::flows::Flows;
@@ -130,3 +132,5 @@ pub(crate) struct Account {
     /// How much of the last large segment is filled.
     pub(crate) tail: u32,
 }
+
+coded!(Account { budget, tail });

@@ -1,12 +1,13 @@
 //! The host under test, with what it sent read as segments. Time moves only here, and everything the stack sends is kept
 //! with the moment at which it was sent.
 
+use super::Trouble;
 use super::icmp::SentIcmp;
 use super::report::Recorded;
 use crate::script::Settings;
 use crate::segment::{self, Damage, Segment};
 use janus_mem::MemError;
-use janus_posix::{Host, sysctl};
+use janus_posix::{Host, Whose, sysctl};
 use janus_tcp::{Instant, Interface, IpCidr};
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
@@ -66,6 +67,19 @@ impl World {
     pub(super) fn settle(&mut self) {
         self.host.settle();
         self.read_sent();
+    }
+
+    /// Moves all connections to another stack, before the event of this number.
+    pub(super) fn move_to_another(
+        &mut self,
+        line: u32,
+        whose: Whose,
+        event: usize,
+    ) -> Result<(), Trouble> {
+        let moved = self.host.move_to_another(whose, event as u64 + 1);
+        moved.map_err(|why| Trouble::new(line, format!("no move: {why:?}")))?;
+        self.settle();
+        Ok(())
     }
 
     fn read_sent(&mut self) {

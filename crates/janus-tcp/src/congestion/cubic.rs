@@ -10,6 +10,7 @@
 
 use core::num::NonZeroU32;
 
+use crate::coded::coded;
 use crate::congestion::Congestion;
 
 /// C = 0.4 segments per cubic second (section 5.1), as a fraction.
@@ -39,6 +40,15 @@ pub(crate) struct Cubic {
     /// never zero, so that [`crate::congestion::Growth`] needs no word more to tell this from slow start.
     t_ms_and_one: NonZeroU32,
 }
+
+coded!(Cubic {
+    w_max,
+    cwnd_prior,
+    w_est,
+    est_credit,
+    k_ms,
+    t_ms_and_one
+});
 
 impl Default for Cubic {
     fn default() -> Cubic {

@@ -3,6 +3,8 @@
 //! before if the round trip falls again, and slow start is over if it does not for five rounds.
 //! What never lives here: how far the window grows otherwise.
 
+use crate::coded::coded;
+
 /// Least rise of the round trip that counts: an eighth of the one before, between 4 and 16 ms (section 4.3).
 const RISE_DIVISOR: u32 = 8;
 const RISE_US: (u32, u32) = (4_000, 16_000);
@@ -24,6 +26,14 @@ pub(crate) struct HyStart {
     samples: u8,
     css_rounds: u8,
 }
+
+coded!(HyStart {
+    last_us,
+    current_us,
+    baseline_us,
+    samples,
+    css_rounds
+});
 
 impl HyStart {
     /// In CSS.

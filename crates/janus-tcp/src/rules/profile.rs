@@ -4,6 +4,7 @@
 
 use core::time::Duration;
 
+use crate::coded::coded;
 use crate::congestion::CongestionControl;
 use crate::rules::config::Config;
 use crate::rules::error::Error;
@@ -78,6 +79,32 @@ pub struct SocketOptions {
     /// The upper six bits of its packets' type of service, or traffic class (DSCP); the lower two are ECN's.
     pub tos: u8,
 }
+
+coded!(SocketOptions {
+    nodelay,
+    cork,
+    quick_ack,
+    reset_on_close,
+    fin_wait_2,
+    read_shut,
+    keepalive,
+    keepalive_idle,
+    keepalive_interval,
+    keepalive_count,
+    user_timeout,
+    uto,
+    idle_timeout,
+    wake_reader,
+    syn_retries,
+    max_segment,
+    receive_buffer,
+    send_buffer,
+    not_sent_low,
+    window_clamp,
+    congestion,
+    ttl,
+    tos
+});
 
 impl Default for SocketOptions {
     /// Keeps MUST-25, MUST-28.
@@ -343,6 +370,12 @@ pub struct Uto {
     /// one.
     pub changeable: Option<bool>,
 }
+
+coded!(Uto {
+    enabled,
+    advertised,
+    changeable
+});
 
 #[cfg(test)]
 mod tests {

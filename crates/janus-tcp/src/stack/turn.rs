@@ -14,6 +14,7 @@ use crate::ip::emit::{Unresolved, known_envelope};
 use crate::rules::profile::DEFAULT;
 use crate::stack::Stack;
 use crate::store::cold::{EndReason, NONE, State, flag};
+use crate::store::flows::V6;
 use crate::store::hot::hot_flag;
 use crate::store::keys::{ConnSlot, HotId, Key};
 use crate::store::outgoing::Outgoing;
@@ -142,7 +143,8 @@ impl Stack {
         let (rules, now) = (&self.rules, self.env.now);
         let lent = Conn::of_block(&mut self.store, id, rules, &mut self.env);
         let Some((conn, mut lent)) = lent else {
-            return self.store.hot[id].clear(hot_flag::QUEUED);
+            self.store.hot[id].clear(hot_flag::QUEUED);
+            return self.block_is_left(id);
         };
         lent.leave_queue();
         let (key, profile) = lent.flow();
@@ -264,8 +266,9 @@ impl Stack {
                 continue;
             }
             self.store.hot[hot].clear(hot_flag::STARVED);
-            if let Some(conn) = conn {
-                self.release_if_idle(conn);
+            match conn {
+                Some(conn) => self.release_if_idle(conn),
+                None => self.block_is_left(hot),
             }
         }
     }
@@ -276,11 +279,14 @@ impl Stack {
                 return;
             };
             self.store.hot[hot].clear(hot_flag::STARVED);
-            if let Some(conn) = self.store.hot[hot].conn {
-                self.with(conn, |c| {
-                    c.wake_writer();
-                    c.queue();
-                });
+            match self.store.hot[hot].conn {
+                Some(conn) => {
+                    self.with(conn, |c| {
+                        c.wake_writer();
+                        c.queue();
+                    });
+                }
+                None => self.block_is_left(hot),
             }
         }
     }
@@ -346,6 +352,39 @@ impl Stack {
             at: due,
             ..Sweep::default()
         };
+    }
+
+    /// When a connection was last looked at, if its options ask for that.
+    pub(crate) fn looked_at(&self, conn: ConnSlot) -> Option<u32> {
+        let tcb = &self.store.tcbs[conn];
+        if !self.rules.profiles().get(tcb.profile).wants_sweep() {
+            return None;
+        }
+        let sweep = &self.schedule.sweep;
+        if let Some((generation, looked)) = sweep.newcomers.get(&conn)
+            && *generation == tcb.generation
+        {
+            return *looked;
+        }
+        let (family, place) = (usize::from(conn.index() & V6 != 0), conn.index() & !V6);
+        let slices = &sweep.looked_ms[family];
+        slices.get((place / SLICE) as usize).copied().flatten()
+    }
+
+    /// A connection has come that was last looked at then, elsewhere: a look at its neighbours is none at it.
+    pub(crate) fn look_soon(&mut self, conn: ConnSlot, looked_ms: Option<u32>) {
+        let tcb = &mut self.store.tcbs[conn];
+        if !self.rules.profiles().get(tcb.profile).wants_sweep() {
+            return;
+        }
+        let newcomers = &mut self.schedule.sweep.newcomers;
+        if newcomers.len() < NEWCOMERS_MAX {
+            newcomers.insert(conn, (tcb.generation, looked_ms));
+        } else {
+            // As if its options had just been set.
+            tcb.last_heard_ms = self.env.now_ms;
+        }
+        self.sweep_by(self.env.now);
     }
 
     /// The next pass begins at this moment at the latest, or as soon as this one is over.
@@ -440,8 +479,22 @@ impl Stack {
             }
         }
         if profile != DEFAULT {
-            self.look_at_idle(conn, self.schedule.sweep.looked);
+            let looked = self.last_look_at(conn);
+            self.look_at_idle(conn, looked);
         }
+    }
+
+    /// When the connection was looked at before this look.
+    #[inline(always)]
+    fn last_look_at(&mut self, conn: ConnSlot) -> Option<u32> {
+        let sweep = &mut self.schedule.sweep;
+        if !sweep.newcomers.is_empty()
+            && let Some((generation, looked)) = sweep.newcomers.remove(&conn)
+            && generation == self.store.tcbs[conn].generation
+        {
+            return looked;
+        }
+        sweep.looked
     }
 
     /// Closes a connection whose rest has lasted too long. Its handler has nothing of it, and is not asked.
@@ -530,6 +583,9 @@ impl Stack {
         *earliest = Some(earliest.map_or(due, |at| at.min(due)));
     }
 }
+
+/// Connections from elsewhere that are remembered until they are looked at.
+const NEWCOMERS_MAX: usize = 1 << 16;
 
 /// Connections ended in one go: each takes a hot block and a packet.
 const ENDS_MAX: u64 = 128;

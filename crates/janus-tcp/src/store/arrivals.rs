@@ -1,5 +1,6 @@
 //! Arrivals as the delayed acknowledgement sees them: a part of the hot block.
 
+use crate::coded::coded;
 use crate::store::cold::Tcb;
 
 /// Of a hot block: what is known of the data that came.
@@ -14,6 +15,8 @@ pub(crate) struct Arrivals {
     /// Acknowledgements that are still to go at once, and above them [`Arrivals::pushed`].
     pub(crate) counts: u8,
 }
+
+coded!(Arrivals { mss, ato_ms, counts; ms last_ms });
 
 impl Arrivals {
     /// Of a connection that gets a hot block.

@@ -14,6 +14,7 @@
 //! A limit of the whole stack (RFC 5961 section 7) would be such a shared count however it is hidden. There is none unless
 //! it is configured (as in Linux): an answer is a segment without text, and each takes one that arrives.
 
+use crate::coded::{Coded, Garbled, Shift, Source};
 use crate::store::flows::V6;
 use crate::store::keys::{ConnSlot, Key};
 
@@ -36,7 +37,29 @@ pub(crate) struct Answered {
     at_ms: [u32; 2],
 }
 
+impl Coded for Answered {
+    fn put(&self, to: &mut Vec<u8>) {
+        self.at_ms.put(to);
+    }
+
+    fn take(from: &mut Source<'_>) -> Result<Answered, Garbled> {
+        Coded::take(from).map(|at_ms| Answered { at_ms })
+    }
+
+    fn shift(&mut self, by: &Shift) {
+        for at in self.at_ms.iter_mut().filter(|at| **at != 0) {
+            by.ms(at);
+            *at = (*at).max(1);
+        }
+    }
+}
+
 impl Answered {
+    /// Whether there never was one.
+    pub(crate) fn is_none(&self) -> bool {
+        self.at_ms == [0; 2]
+    }
+
     /// Whether the last answer of this kind is `pause_ms` ago; if so the next is given now.
     pub(crate) fn again(&mut self, kind: Kind, pause_ms: u32, now_ms: u32) -> bool {
         let now_ms = now_ms.max(1);
@@ -84,6 +107,17 @@ impl Limits {
             };
         }
         &mut entry.answered
+    }
+
+    /// Of a connection, without making room for it.
+    pub(crate) fn known(&self, conn: ConnSlot, generation: u32) -> Answered {
+        let place = conn.index();
+        let (family, slot) = (usize::from(place & V6 != 0), (place & !V6) as usize);
+        let chunk = self.entries[family].get(slot / CHUNK);
+        let chunk = chunk.and_then(Option::as_ref);
+        let entry = chunk.map(|chunk| chunk[slot % CHUNK]);
+        let own = entry.filter(|entry| entry.generation == generation);
+        own.map_or(Answered::default(), |entry| entry.answered)
     }
 
     /// Bytes that entries of connections take.

@@ -7,6 +7,7 @@
 
 use janus_wire::{SeqNum, StampBase};
 
+use crate::coded::{coded, coded_as};
 use crate::congestion;
 use crate::rules::interface::LEAST_SEGMENT;
 use crate::store::keys::HotId;
@@ -50,6 +51,19 @@ pub enum State {
     /// Over; waiting for stray segments to die. Held in a compact record.
     TimeWait,
 }
+
+coded_as!(State {
+    Closed = 0,
+    SynSent = 1,
+    SynReceived = 2,
+    Established = 3,
+    FinWait1 = 4,
+    FinWait2 = 5,
+    CloseWait = 6,
+    Closing = 7,
+    LastAck = 8,
+    TimeWait = 9,
+});
 
 impl State {
     /// The handshake is done: sequence numbers of both sides are known.
@@ -122,6 +136,21 @@ pub(crate) enum EndReason {
     BadHeader = flag::RARE | 5,
 }
 
+coded_as!(EndReason {
+    Orderly = 0,
+    Reset = 1,
+    TimedOut = 2,
+    Refused = 3,
+    NoHost = 4,
+    NoNetwork = 5,
+    NoProtocol = 6,
+    HostUnknown = 7,
+    HostIsolated = 8,
+    RouteFailed = 9,
+    Prohibited = 10,
+    BadHeader = 11,
+});
+
 impl EndReason {
     const ALL: [EndReason; 12] = [
         EndReason::Orderly,
@@ -177,6 +206,25 @@ pub(crate) struct Tcb {
     /// Window scales: ours (receive) in the high half, the peer's (send) in the low.
     pub(crate) scales: u8,
 }
+
+coded!(Tcb {
+    snd_nxt,
+    rcv_nxt,
+    send_window,
+    rcv_adv,
+    ts_recent,
+    srtt,
+    rttvar_us,
+    block,
+    mss,
+    ssthresh_code,
+    cwnd_code,
+    state,
+    flags,
+    scales;
+    ms last_heard_ms;
+    not reader = NONE, generation = 0, profile = 0
+});
 
 // With the twelve bytes of an IPv4 key this is one cache line.
 const _: () = assert!(size_of::<Tcb>() == 52);

@@ -36,6 +36,10 @@ counters! {
     segments_in,
     /// TCP segments handed out, repeats included.
     segments_out,
+    /// Connections and records that have left the stack as parcels.
+    detached,
+    /// Parcels that were taken in.
+    adopted,
     /// Segments sent again.
     retransmissions,
     /// Tail loss probes sent (RFC 8985).

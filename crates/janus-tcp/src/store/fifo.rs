@@ -5,6 +5,9 @@ use core::ops::IndexMut;
 
 use crate::store::cold::NONE;
 
+/// Records passed over at most to find the place of one that comes late.
+const STEPS: u32 = 64;
+
 /// A record's neighbours in its queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Links {
@@ -60,6 +63,30 @@ impl Fifo {
             self.head = id;
         } else {
             store[tail].links_mut().next = id;
+        }
+    }
+
+    /// Puts a record where it belongs, as `before` tells of each whether it comes before; behind those that are more than `STEPS` from the
+    /// newest.
+    pub(crate) fn insert<S>(&mut self, store: &mut S, id: u32, before: impl Fn(&S::Output) -> bool)
+    where
+        S: IndexMut<u32, Output: Linked>,
+    {
+        let (mut prev, mut next) = (self.tail, NONE);
+        for _ in 0..STEPS {
+            if prev == NONE || before(&store[prev]) {
+                break;
+            }
+            (prev, next) = (store[prev].links().prev, prev);
+        }
+        *store[id].links_mut() = Links { prev, next };
+        match prev {
+            NONE => self.head = id,
+            prev => store[prev].links_mut().next = id,
+        }
+        match next {
+            NONE => self.tail = id,
+            next => store[next].links_mut().prev = id,
         }
     }
 

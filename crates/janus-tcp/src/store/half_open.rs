@@ -8,6 +8,7 @@ use janus_mem::{Growth, MemError};
 use janus_wire::tcp::UserTimeout;
 use janus_wire::{FlowKey, SeqNum, StampBase};
 
+use crate::coded::coded_packed;
 use crate::store::challenge::Answered;
 use crate::store::fifo::{Fifo, Linked, Links};
 use crate::store::flows::Flows;
@@ -47,6 +48,11 @@ pub(crate) struct HalfOpen {
     /// When segments that fit nothing were last answered.
     pub(crate) answered: Answered,
 }
+
+coded_packed!(HalfOpen {
+    irs, iss, ts_recent, sent_at, stamps, mss, peer_scale, own_scale, flags, tries, user_timeout, acked, answered;
+    not links = Links::default(), listener = 0
+});
 
 pub(crate) const NO_SCALE: u8 = 0xff;
 
@@ -153,6 +159,19 @@ impl HalfOpens {
         let id = self.store.alloc(key)?;
         self.store[id] = record;
         self.queues[0].push(&mut self.store, id);
+        Some(id)
+    }
+
+    /// Keeps a record that was kept elsewhere before.
+    pub(crate) fn adopt(&mut self, key: &FlowKey, record: HalfOpen) -> Option<u32> {
+        let id = self.store.alloc(key)?;
+        self.store[id] = record;
+        let queue = &mut self.queues[usize::from(record.tries) - 1];
+        let sent_at = record.sent_at;
+        queue.insert(&mut self.store, id, |other| {
+            let other_sent_at = other.sent_at;
+            other_sent_at <= sent_at
+        });
         Some(id)
     }
 

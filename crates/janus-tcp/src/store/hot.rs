@@ -7,6 +7,7 @@
 
 use janus_wire::{SeqNum, StampBase};
 
+use crate::coded::{coded, coded_as};
 use crate::congestion::Congestion;
 use crate::store::arrivals::Arrivals;
 use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
@@ -48,6 +49,13 @@ pub(crate) enum TimerKind {
     Persist,
 }
 
+coded_as!(TimerKind {
+    Rto = 0,
+    Tlp = 1,
+    Reorder = 2,
+    Persist = 3,
+});
+
 /// The send queue: segments in flight, segments unsent, and the writer that waits.
 pub(crate) struct Sender {
     /// SND.UNA: the oldest number that is not acknowledged.
@@ -71,6 +79,11 @@ pub(crate) struct Sender {
     pub(crate) mss_full: u16,
 }
 
+coded!(Sender {
+    snd_una, small_end, pipe, max_snd_wnd, ending, record_ended, mss_full;
+    not flight = SegList::default(), unsent = SegList::default(), writer = NONE
+});
+
 /// Segments that may be missing, and round trips by which that is judged.
 pub(crate) struct Loss {
     /// End of what was sent when loss recovery last began; before any, of what was acknowledged (RFC 6582).
@@ -81,6 +94,8 @@ pub(crate) struct Loss {
     /// Recovery state while something may be missing ([`crate::conn::loss::recovery`]), or `NONE`.
     pub(crate) recovery: Option<RecoveryId>,
 }
+
+coded!(Loss { recover, min_rtt_us; ms min_rtt_ms; not recovery = None });
 
 /// The receive queue, and the acknowledgement owed for it.
 pub(crate) struct Receiver {
@@ -94,6 +109,11 @@ pub(crate) struct Receiver {
     pub(crate) unacked_bytes: u32,
     pub(crate) arrivals: Arrivals,
 }
+
+coded!(Receiver {
+    unacked_bytes, arrivals;
+    not inbox = SegList::default(), reorder = NONE, tuning = None
+});
 
 /// Deadlines, of which each can be [`Instant::NEVER`], and how often they have passed in vain.
 pub(crate) struct Timers {
@@ -127,6 +147,11 @@ pub(crate) struct Timers {
     pub(crate) probes: u8,
 }
 
+coded!(Timers {
+    due_at, rto_at, ack_at, keep_until, rtt_round, rtt_off_max, stalled, orphaned_ms, timer_kind, backoff, retries, probes;
+    not stamps = StampBase::default(), timer = None, timer_at = Instant::NEVER
+});
+
 /// The path ([`crate::conn::output::resize`], [`crate::conn::arrives::icmp_errors`]).
 pub(crate) struct PathState {
     /// The segment that probes the path, or `NONE`, and its end once it was sent.
@@ -139,6 +164,8 @@ pub(crate) struct PathState {
     /// The last complaint of a router, told if the peer never answers again; [`EndReason::Orderly`]: none.
     pub(crate) soft_error: EndReason,
 }
+
+coded!(PathState { probe_end, probe_size, probe_out, soft_error; not probe = None });
 
 /// The block. Each group belongs to one subject, and rules change the group of theirs.
 #[derive(Default)]
@@ -160,6 +187,11 @@ pub(crate) struct Hot {
     pub(crate) timers: Timers,
     pub(crate) path: PathState,
 }
+
+coded!(Hot {
+    flags, dup_acks, reordering_seen, doubted, sender, congestion, loss, receiver, timers, path;
+    not conn = None
+});
 
 const _: () = assert!(size_of::<Hot>() <= 256);
 
@@ -327,6 +359,12 @@ pub(crate) enum Ending {
     Push,
 }
 
+coded_as!(Ending {
+    Usual = 0,
+    More = 1,
+    Push = 2,
+});
+
 /// Since when a window is shut. Progress costs nothing to note: what was acknowledged and what was sent are compared
 /// with what they were at the first probe.
 #[derive(Clone, Copy, Debug, Default)]
@@ -336,3 +374,5 @@ pub(crate) struct Stalled {
     /// Milliseconds, wrapping.
     pub(crate) since_ms: u32,
 }
+
+coded!(Stalled { mark; ms since_ms });

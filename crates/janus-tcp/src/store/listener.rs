@@ -220,6 +220,22 @@ impl Listeners {
         Some(&mut listener.acceptor)
     }
 
+    /// A connection does not wait to be accepted any more. False when it did not.
+    pub(crate) fn withdraw(&mut self, port: u16, conn: ConnSlot) -> bool {
+        let mut next = self.by_port[usize::from(port)];
+        while let Some(listener) = usize::from(next)
+            .checked_sub(1)
+            .and_then(|slot| self.slots[slot].as_mut())
+        {
+            if let Some(at) = listener.queue.iter().position(|&waits| waits == conn) {
+                listener.queue.remove(at);
+                return true;
+            }
+            next = listener.next;
+        }
+        false
+    }
+
     /// Such a record is gone, whatever became of it.
     pub(crate) fn half_open_gone(&mut self, id: ListenerId, tries: u8) {
         if let Some(listener) = self.get(id) {

@@ -10,6 +10,7 @@ use std::net::IpAddr;
 
 use janus_wire::siphash::{siphash_1_3, words_of};
 
+use crate::coded::{Coded, Garbled, Shift, Source, coded};
 use crate::time::Instant;
 
 /// Destinations remembered: sets of ways.
@@ -47,14 +48,52 @@ enum Known {
     },
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Path {
+impl Coded for Known {
+    fn put(&self, to: &mut Vec<u8>) {
+        match *self {
+            Known::Told => false.put(to),
+            Known::Silent {
+                ceiling,
+                probe_at,
+                wait,
+            } => (true, (ceiling, (probe_at, wait))).put(to),
+        }
+    }
+
+    fn take(from: &mut Source<'_>) -> Result<Known, Garbled> {
+        if !bool::take(from)? {
+            return Ok(Known::Told);
+        }
+        let (ceiling, (probe_at, wait)) = Coded::take(from)?;
+        Ok(Known::Silent {
+            ceiling,
+            probe_at,
+            wait,
+        })
+    }
+
+    fn shift(&mut self, by: &Shift) {
+        if let Known::Silent { probe_at, .. } = self {
+            probe_at.shift(by);
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Path {
     to: IpAddr,
     /// Largest IP packet that is believed to arrive.
     mtu: u16,
     known: Known,
     forgotten_at: Instant,
 }
+
+coded!(Path {
+    to,
+    mtu,
+    known,
+    forgotten_at
+});
 
 impl Path {
     fn is_of(&self, to: IpAddr, now: Instant) -> bool {
@@ -114,6 +153,23 @@ impl Paths {
         let set = self.sets.get(self.set_of(to))?;
         let path = set.iter().flatten().find(|path| path.is_of(to, now));
         path.map(|path| path.mtu)
+    }
+
+    /// All that is known of the path to `to`, if that is anything.
+    pub(crate) fn known(&self, to: IpAddr, now: Instant) -> Option<Path> {
+        let set = self.sets.get(self.set_of(to))?;
+        let known = set.iter().flatten().find(|path| path.is_of(to, now));
+        known.copied()
+    }
+
+    /// Another stack knows this of a path. False when less was known to arrive already.
+    pub(crate) fn learn(&mut self, path: Path, now: Instant) -> bool {
+        let mtu = path.mtu.max(smallest(path.to));
+        if now >= path.forgotten_at || self.mtu(path.to, now).is_some_and(|own| own <= mtu) {
+            return false;
+        }
+        self.file(Path { mtu, ..path });
+        true
     }
 
     /// A router says that no packet larger than `mtu` arrives at `to`. False when that is nothing new: such a message

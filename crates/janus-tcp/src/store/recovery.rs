@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use janus_wire::SeqNum;
 
+use crate::coded::coded;
 use crate::congestion::Growth;
 use crate::store::keys::{HotId, RecoveryId, SegId};
 use crate::store::segment::Segment;
@@ -15,6 +16,8 @@ pub(crate) struct Sent {
     pub(crate) at_us: u32,
     pub(crate) end: SeqNum,
 }
+
+coded!(Sent { end; us at_us });
 
 impl Sent {
     /// Keeps 8985-4.
@@ -57,6 +60,8 @@ pub(crate) struct Undo {
     /// No acknowledgement has gone on since the first repair.
     pub(crate) first: bool,
 }
+
+coded!(Undo { cwnd, ssthresh, growth, from, unreported, repaired, first; ms repaired_ms });
 
 impl Default for Undo {
     fn default() -> Undo {
@@ -142,6 +147,12 @@ pub(crate) struct Recovery {
     pub(crate) reo_persist: u8,
     pub(crate) flags: u16,
 }
+
+coded!(Recovery {
+    sacked, sacked_bytes, lost, resent, delivered_to, last_resent, newest, rtt_us, dsack_round, probe_end,
+    prr_delivered, prr_out, prr_flight, undo, reo_mult, reo_persist, flags;
+    not sack_hint = None, lost_from = None, decided = None
+});
 
 const _: () = assert!(size_of::<Recovery>() <= 128);
 

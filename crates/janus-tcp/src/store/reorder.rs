@@ -4,6 +4,7 @@
 //! and all together may hold so many buffers and no more. Where texts overlap and differ, what came first is kept.
 //! When to take what arrives is decided in `arrives/gaps`.
 
+mod pack;
 mod ranges;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use crate::store::fifo::{Fifo, Linked, Links};
 use crate::store::keys::{HotId, SegId};
 use crate::store::segment::{SegList, Segments};
 
+pub(crate) use pack::Beyond;
 pub(crate) use ranges::Range;
 
 /// Ranges that are remembered as lately reported: as many as an option can name.

@@ -2,14 +2,14 @@
 //! to wake. Nothing here knows why.
 
 use core::time::Duration;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use janus_mem::{Frame, Growth, MemError};
 
 use crate::store::cold::NONE;
 use crate::store::crowd::Crowds;
 use crate::store::hot::{Hot, TimerKind};
-use crate::store::keys::{ConnId, HotId, Key};
+use crate::store::keys::{ConnId, ConnSlot, HotId, Key};
 use crate::store::queue::Queue;
 use crate::store::rest::{Rest, Rests};
 use crate::store::wheel::{TimerId, Wheel};
@@ -117,6 +117,8 @@ pub(crate) struct Sweep {
     pub(crate) earliest: Option<Instant>,
     /// Milliseconds, wrapping, of the last look at each slice.
     pub(crate) looked_ms: [Vec<Option<u32>>; 2],
+    /// Connections that have come from other stacks and were not looked at here yet: their generations, and when they were elsewhere.
+    pub(crate) newcomers: BTreeMap<ConnSlot, (u32, Option<u32>)>,
 }
 
 /// Where the next look begins.

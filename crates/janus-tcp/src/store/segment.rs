@@ -7,11 +7,16 @@
 //! whose buffer is away is not sent again. So there are no reference counts, and nothing is copied.
 
 mod chains;
+mod homes;
+mod pack;
 
 use janus_mem::{Growth, HEADROOM, MemError, PacketBuf, Pool, SLOT_SIZE};
 use janus_wire::SeqNum;
 
 use crate::store::keys::{Key, SegId, Slots};
+
+pub use homes::{Homecoming, Ticket};
+pub(crate) use pack::Away;
 
 pub(crate) mod seg_flag {
     /// Ends a write: carries PSH.
@@ -122,12 +127,14 @@ fn let_go(seg: &mut Segment, pool: &mut Pool) -> bool {
 /// The slab of segments.
 pub(crate) struct Segments {
     slab: Slots<SegId, Segment>,
+    homes: homes::Homes,
 }
 
 impl Segments {
     pub(crate) fn new(max: u32, growth: &Growth) -> Result<Segments, MemError> {
         Ok(Segments {
             slab: Slots::new(max, growth)?,
+            homes: homes::Homes::default(),
         })
     }
 
@@ -212,12 +219,12 @@ impl Segments {
         buf: PacketBuf,
         pool: &mut Pool,
     ) {
-        let id = id.into();
+        let Some(id) = id.into() else { return };
         let seg = &mut self.slab[id];
         seg.flags &= !seg_flag::AWAY;
         if seg.has(seg_flag::ORPHAN) {
             self.slab.free(id);
-            pool.free(buf);
+            self.orphan_came_home(id, buf, pool);
         } else {
             seg.buf = Some(buf);
         }

@@ -5,10 +5,14 @@
 
 pub(crate) mod slots;
 
+use core::time::Duration;
+
 use janus_mem::{Growth, MemError};
 use janus_wire::{FlowKey, SeqNum, StampBase};
 use slots::Slots;
 
+use crate::coded::coded_packed;
+use crate::rules::profile::LINGER_MAX;
 use crate::store::challenge::Answered;
 use crate::store::fifo::{Fifo, Linked, Links};
 use crate::store::flows::Flows;
@@ -37,6 +41,11 @@ pub(crate) struct TimeWait {
     /// When segments that fit nothing were last answered.
     pub(crate) answered: Answered,
 }
+
+coded_packed!(TimeWait {
+    snd_nxt, rcv_nxt, ts_recent, stamps, window, scale, timestamps, fin_wait_2, expires, answered;
+    not own_time = false, links = Links::default()
+});
 
 impl TimeWait {
     /// Whether it has waited long enough.
@@ -154,6 +163,30 @@ impl TimeWaits {
             self.queue.push(&mut self.store, id);
         }
         Some(id)
+    }
+
+    /// Keeps a record that was kept elsewhere before: at least until it would have expired there.
+    pub(crate) fn adopt(
+        &mut self,
+        key: &FlowKey,
+        record: TimeWait,
+        now: Instant,
+        whole: Duration,
+    ) -> Option<u32> {
+        let left = record.expires;
+        let own_time = left.saturating_since(now) <= LINGER_MAX;
+        let expires = match own_time {
+            true => left,
+            false => now + whole,
+        };
+        self.insert(
+            key,
+            TimeWait {
+                own_time,
+                expires,
+                ..record
+            },
+        )
     }
 
     #[inline]

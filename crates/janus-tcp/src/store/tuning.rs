@@ -1,5 +1,7 @@
 //! Measurements of a connection that receives in bulk.
 
+use crate::coded::coded;
+
 /// Measurements of a connection that receives.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Tuning {
@@ -17,6 +19,8 @@ pub(crate) struct Tuning {
     /// When that began.
     pub(crate) mark_us: u32,
 }
+
+coded!(Tuning { buffer, copied, space, rtt_us, mark; us round_us, mark_us });
 
 impl Tuning {
     /// The end of a round trip in which so much was read: how large the buffer should be.

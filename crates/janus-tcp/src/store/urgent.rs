@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use janus_wire::SeqNum;
 
+use crate::coded::coded;
 use crate::store::keys::HotId;
 
 /// Urgent data of a connection.
@@ -20,6 +21,14 @@ pub(crate) struct Urgent {
     /// The end of an earlier mark that reading stood at when the pointer moved on.
     pub(crate) passed: Option<SeqNum>,
 }
+
+coded!(Urgent {
+    sent,
+    received,
+    early,
+    taken,
+    passed
+});
 
 /// Urgent data, by hot block. Beside them, because hardly anyone uses it.
 pub(crate) type Urgents = BTreeMap<HotId, Urgent>;

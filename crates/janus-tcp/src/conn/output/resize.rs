@@ -52,11 +52,14 @@ impl Conn<'_> {
 
     /// The size in use is what was agreed, or less if the path is known to carry less.
     pub(crate) fn fit_to_path(&mut self) {
-        self.tcb.mss = self.env.paths.size_on_path(
-            self.key.get().peer(),
-            self.hot.sender.mss_full,
-            self.env.now,
-        );
+        self.tcb.mss = self.fitting_size();
+    }
+
+    /// The largest segment that the path is known to carry, of those that were agreed.
+    pub(crate) fn fitting_size(&self) -> u16 {
+        let agreed = self.hot.sender.mss_full;
+        let paths = &self.env.paths;
+        paths.size_on_path(self.key.get().peer(), agreed, self.env.now)
     }
 
     /// The path is known to carry less: all in flight that does not fit is cut and sent again. The congestion window

@@ -136,6 +136,20 @@ impl Conn<'_> {
         self.blocks.accounts[at] = Account::default();
     }
 
+    /// The connection came with its hot block from another stack. `queued`: there it stood in a queue.
+    pub(crate) fn settles(&mut self, queued: bool, account: Option<Account>) {
+        if self.rules.config().count_as_linux {
+            self.new_account();
+            *self.account() = account.unwrap_or_default();
+        }
+        if queued {
+            self.queue();
+        }
+        if self.tcb.mss > self.fitting_size() {
+            self.path_shrank();
+        }
+    }
+
     fn account(&mut self) -> &mut Account {
         &mut self.blocks.accounts[self.id.index() as usize]
     }

@@ -127,7 +127,7 @@ impl Stack {
     }
 
     /// A connection that has the defaults has this set from now on, which is held for it already.
-    fn join(&mut self, conn: ConnSlot, profile: u8) {
+    pub(crate) fn join(&mut self, conn: ConnSlot, profile: u8) {
         self.store.tcbs[conn].profile = profile;
         self.rules.profiles_mut().joined(profile);
         self.sweep_soon(conn);

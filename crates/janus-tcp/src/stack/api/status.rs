@@ -212,8 +212,11 @@ impl Stack {
         if resting != *self.schedule.rests.resting() {
             return Err(format!("at rest, by handler: {resting:?}"));
         }
+        let left = queues
+            .keys()
+            .filter(|&&id| self.store.hot[id].conn.is_none());
         match self.store.hot.len() {
-            len if len == attached => Ok(()),
+            len if len == attached + left.count() => Ok(()),
             len => Err(format!("{len} hot blocks for {attached} connections")),
         }
     }

@@ -332,9 +332,10 @@ impl Stack {
             flags: record.flags | if nodelay { flag::NODELAY } else { 0 },
             scales,
             profile,
-            ..Tcb::at_rest(record.stamps)
+            ..Tcb::default()
         };
         cold.set_snd_wnd(cold.snd_wnd());
+        cold.detach(record.stamps);
         match record.tries {
             // A cookie does not tell how often, or when, it was sent; and data that was waited for measures nothing.
             0 => {}

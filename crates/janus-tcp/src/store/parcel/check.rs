@@ -1,0 +1,189 @@
+//! Whether a parcel makes sense: what a stack relies on in its own stores, asked of what comes from outside. Each parcel that a stack makes
+//! is asked too while debugging, so that the two do not part.
+
+use core::time::Duration;
+
+use super::{Busy, Connection, Content, Marked, Parcel, Place};
+use crate::rules::interface::LEAST_SEGMENT;
+use crate::store::cold::{State, Tcb, flag};
+use crate::store::half_open::{HalfOpen, MAX_TRIES, NO_SCALE};
+use crate::store::hot::{TimerKind, hot_flag};
+use crate::store::keys::HotId;
+use crate::store::segment::{Segment, seg_flag};
+use crate::store::time_wait::TimeWait;
+use crate::time::Instant;
+
+/// The largest window scale there is (RFC 7323 section 2.3).
+const SCALE_MAX: u8 = 14;
+/// No window is larger.
+const WINDOW_MAX: u32 = 0xffff << SCALE_MAX;
+/// No deadline is further away, whatever is configured: a connection would be held for ever by it.
+const FURTHEST: Duration = Duration::from_secs(24 * 3_600);
+/// Bytes that wait to be sent or read: beyond all that a buffer may hold, and far from where sums go round.
+const QUEUE_MAX: u64 = 1 << 30;
+
+impl Parcel {
+    /// Whether a stack may take it in.
+    pub(crate) fn is_sound(&self) -> bool {
+        match &self.content {
+            Content::Connection(conn) => {
+                let busy = conn.busy.as_deref();
+                conn.is_sound() && busy.is_none_or(|busy| busy.is_due_after(self.made))
+            }
+            Content::HalfOpen(record) => {
+                let sent_at = record.sent_at;
+                is_sound_half_open(record) && sent_at <= self.made
+            }
+            Content::TimeWait(record) => is_sound_time_wait(record),
+        }
+    }
+}
+
+fn is_sound_half_open(record: &HalfOpen) -> bool {
+    let scale = |scale: u8| scale <= SCALE_MAX;
+    let options = flag::TIMESTAMPS | flag::SACK | flag::ECN;
+    (1..=MAX_TRIES as u8).contains(&record.tries)
+        && (scale(record.peer_scale) || record.peer_scale == NO_SCALE)
+        && scale(record.own_scale)
+        && record.flags & !options == 0
+        && record.mss >= LEAST_SEGMENT
+}
+
+fn is_sound_time_wait(record: &TimeWait) -> bool {
+    let expires = record.expires;
+    record.scale <= SCALE_MAX && expires != Instant::NEVER
+}
+
+impl Connection {
+    fn is_sound(&self) -> bool {
+        let Connection { tcb, busy, .. } = self;
+        let owned = self.place == Place::Owned;
+        is_sound_record(tcb)
+            && tcb.has(flag::ORPHAN) == (self.place == Place::Orphan)
+            && (owned || self.rest.is_none())
+            && (tcb.state != State::Closed || self.place != Place::Orphan)
+            && self.options.as_ref().is_none_or(|o| o.check().is_ok())
+            && match busy {
+                Some(busy) => busy.is_sound(tcb),
+                None => is_sound_at_rest(tcb),
+            }
+    }
+}
+
+fn is_sound_record(tcb: &Tcb) -> bool {
+    tcb.block & HotId::MARK == 0
+        && tcb.state != State::TimeWait
+        && tcb.mss >= LEAST_SEGMENT
+        && tcb.send_scale() <= SCALE_MAX
+        && tcb.receive_scale() <= SCALE_MAX
+        && tcb.snd_wnd() <= WINDOW_MAX
+        && (tcb.rcv_adv - tcb.rcv_nxt).unsigned_abs() <= WINDOW_MAX
+}
+
+/// Whether a connection can be without all that a busy one has.
+fn is_sound_at_rest(tcb: &Tcb) -> bool {
+    let open = matches!(
+        tcb.state,
+        State::Closed | State::Established | State::FinWait2 | State::CloseWait
+    );
+    open && !tcb.has(flag::FIN_QUEUED) && !tcb.has(flag::ORPHAN)
+}
+
+impl Busy {
+    fn is_sound(&self, tcb: &Tcb) -> bool {
+        let hot = &self.hot;
+        self.are_queues_sound(tcb)
+            && self.are_buffers_sound()
+            && self.are_timers_sound(tcb)
+            && self.are_marks_sound()
+            && hot.sender.mss_full >= tcb.mss
+            && hot.congestion.cwnd() > 0
+            && u64::from(hot.receiver.unacked_bytes) <= QUEUE_MAX
+            && self.urgent.is_some() <= hot.has(hot_flag::URGENT)
+            && self.tuning.is_none_or(|t| u64::from(t.buffer) <= QUEUE_MAX)
+            && self
+                .beyond
+                .as_ref()
+                .is_none_or(|beyond| beyond.is_sound(tcb.rcv_nxt))
+    }
+
+    /// Whether all deadlines are to be met: some may have passed.
+    fn is_due_after(&self, made: Instant) -> bool {
+        let timers = &self.hot.timers;
+        let deadlines = [
+            timers.due_at,
+            timers.rto_at,
+            timers.ack_at,
+            timers.keep_until,
+        ];
+        let mut deadlines = deadlines.into_iter();
+        deadlines.all(|at| at == Instant::NEVER || at <= made + FURTHEST)
+    }
+
+    /// The numbers of what is in flight follow each other, from the oldest that is not acknowledged to the next that is sent.
+    fn are_queues_sound(&self, tcb: &Tcb) -> bool {
+        let (una, nxt) = (self.hot.sender.snd_una, tcb.snd_nxt);
+        let mut end = None;
+        for seg in &self.flight {
+            if end.is_some_and(|end| seg.seq != end) {
+                return false;
+            }
+            end = Some(seg.end());
+        }
+        let first = self.flight.first();
+        let in_flight = self.flight.iter().map(|seg| u64::from(seg.space())).sum();
+        let reaches = |sum: u64| sum <= QUEUE_MAX;
+        let texts = |queue: &[Segment]| queue.iter().map(|seg| u64::from(seg.len)).sum();
+        first.is_none_or(|first| first.seq.le(una) && first.end().gt(una))
+            && end.is_none_or(|end| end == nxt)
+            && una.le(nxt)
+            && reaches(in_flight)
+            && reaches(texts(&self.unsent))
+            && reaches(texts(&self.inbox))
+            && u64::from(self.hot.sender.pipe) <= in_flight
+    }
+
+    fn are_buffers_sound(&self) -> bool {
+        let on_wire = self.flight.iter().zip(0..);
+        let on_wire = on_wire.filter(|(seg, _)| seg.has(seg_flag::AWAY));
+        let at_home = |seg: &Segment| seg.is_sound() && !seg.has(seg_flag::AWAY);
+        self.flight.iter().all(Segment::is_sound)
+            && on_wire
+                .map(|(_, place)| place)
+                .eq(self.away.iter().map(|(place, _)| *place))
+            && self.unsent.iter().chain(&self.inbox).all(at_home)
+    }
+
+    /// Data in flight and an opening have a timer.
+    fn are_timers_sound(&self, tcb: &Tcb) -> bool {
+        let timers = &self.hot.timers;
+        let opening = matches!(tcb.state, State::SynSent | State::SynReceived);
+        let waits = (opening || !self.flight.is_empty()) && tcb.state != State::Closed;
+        let armed = timers.due_at != Instant::NEVER;
+        let queued = self.hot.has(hot_flag::QUEUED | hot_flag::STARVED);
+        (!waits || armed || queued)
+            && (timers.timer_kind != TimerKind::Reorder || self.recovery.is_some() || !armed)
+    }
+
+    /// Places lie in the lists they are places of, and counts are those of the marks.
+    fn are_marks_sound(&self) -> bool {
+        let (flight, unsent) = (self.flight.len() as u32, self.unsent.len() as u32);
+        let within = |marked: &Marked| {
+            let places = [marked.sack_hint, marked.lost_from, marked.decided];
+            let mut places = places.into_iter().flatten();
+            places.all(|place| place < flight) && marked.block.resent <= flight
+        };
+        let sacked = || self.flight.iter().filter(|seg| seg.has(seg_flag::SACKED));
+        let counts = (
+            sacked().count() as u32,
+            sacked().map(|seg| u32::from(seg.len)).sum::<u32>(),
+        );
+        let counted = self.recovery.as_ref().map_or((0, 0), |marked| {
+            (marked.block.sacked, marked.block.sacked_bytes)
+        });
+        counts == counted
+            && self.probe.is_none_or(|probe| probe < flight + unsent)
+            && self.recovery.iter().chain(&self.doubt).all(within)
+            && self.doubt.is_some() <= self.hot.doubted
+    }
+}

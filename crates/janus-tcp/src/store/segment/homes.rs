@@ -1,0 +1,118 @@
+//! Buffers that are on the wire when their connection moves to another stack. The device gives them back to the stack that sent them; from
+//! there they go after the connection, however often it has moved meanwhile, under a number that its parcel carries along.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use janus_mem::{PacketBuf, Pool};
+
+use super::Segments;
+use crate::coded::{Coded, Garbled, Source};
+use crate::store::keys::SegId;
+
+/// Number under which a buffer that is on the wire is known to the stacks that its connection has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub(crate) u64);
+
+impl Coded for Ticket {
+    fn put(&self, to: &mut Vec<u8>) {
+        self.0.put(to);
+    }
+
+    fn take(from: &mut Source<'_>) -> Result<Ticket, Garbled> {
+        u64::take(from).map(Ticket)
+    }
+}
+
+/// A buffer that has come home to a stack its connection has left.
+#[derive(Debug)]
+pub struct Homecoming {
+    /// Where the connection went from this stack.
+    pub to: u16,
+    /// Its name there: see [`Stack::comes_home`](crate::Stack::comes_home).
+    pub ticket: Ticket,
+    /// The buffer.
+    pub buf: PacketBuf,
+}
+
+/// Where a buffer is waited for that another stack has sent.
+#[derive(Clone, Copy)]
+enum Expected {
+    Here(SegId),
+    /// The connection has moved on.
+    Gone(u16),
+}
+
+/// The buffers.
+#[derive(Default)]
+pub(super) struct Homes {
+    /// Those that this stack's device has, by their descriptors.
+    sent: BTreeMap<SegId, (Ticket, u16)>,
+    /// Those that another's has.
+    expected: BTreeMap<Ticket, Expected>,
+    on_the_way: VecDeque<Homecoming>,
+}
+
+impl Segments {
+    /// The segment's connection moves to `to` while its buffer is on the wire; `new` is a number that is new. Returns the number that it is
+    /// known by, and whether this stack's device has it, so that the descriptor must wait for it.
+    pub(super) fn leaves_wire_behind(&mut self, id: SegId, to: u16, new: u64) -> (Ticket, bool) {
+        let mut known = self.homes.expected.iter_mut();
+        let known = known.find(|(_, at)| matches!(at, Expected::Here(here) if *here == id));
+        if let Some((ticket, at)) = known {
+            *at = Expected::Gone(to);
+            return (*ticket, false);
+        }
+        let ticket = Ticket(new);
+        self.homes.sent.insert(id, (ticket, to));
+        (ticket, true)
+    }
+
+    /// The segment's buffer is on another stack's wire.
+    pub(super) fn expect(&mut self, ticket: Ticket, id: SegId) {
+        self.homes.expected.insert(ticket, Expected::Here(id));
+    }
+
+    /// The buffer of a segment that is over has come from the wire.
+    #[inline(always)]
+    pub(super) fn orphan_came_home(&mut self, id: SegId, buf: PacketBuf, pool: &mut Pool) {
+        if self.homes.sent.is_empty() {
+            pool.free(buf);
+        } else {
+            self.follow(id, buf, pool);
+        }
+    }
+
+    #[cold]
+    fn follow(&mut self, id: SegId, buf: PacketBuf, pool: &mut Pool) {
+        match self.homes.sent.remove(&id) {
+            Some((ticket, to)) => self
+                .homes
+                .on_the_way
+                .push_back(Homecoming { to, ticket, buf }),
+            None => pool.free(buf),
+        }
+    }
+
+    /// A buffer comes from the stack that had it on its wire. One that is not awaited is given back.
+    pub(crate) fn comes_home(&mut self, ticket: Ticket, buf: PacketBuf, pool: &mut Pool) {
+        match self.homes.expected.remove(&ticket) {
+            Some(Expected::Here(id)) => self.came_home(id, buf, pool),
+            Some(Expected::Gone(to)) => {
+                self.homes
+                    .on_the_way
+                    .push_back(Homecoming { to, ticket, buf })
+            }
+            None => pool.free(buf),
+        }
+    }
+
+    /// The next buffer that has to go after its connection.
+    pub(crate) fn pop_homecoming(&mut self) -> Option<Homecoming> {
+        self.homes.on_the_way.pop_front()
+    }
+
+    /// Buffers that are awaited for connections that are gone or from stacks that they came from.
+    pub(crate) fn homes_awaited(&self) -> usize {
+        self.homes.sent.len() + self.homes.expected.len()
+    }
+}
