@@ -9,6 +9,7 @@
 
 mod flow;
 mod many;
+mod moves;
 mod plan;
 mod rules;
 mod side;
@@ -108,6 +109,10 @@ tally! {
     marked,
     /// Packets too long for a link.
     too_big,
+    /// Flows that moved to another stack.
+    moved,
+    /// Of those that an application had, the busy ones.
+    moved_busy,
 }
 
 struct World<'n> {
@@ -242,6 +247,7 @@ impl<'n> World<'n> {
             }
             self.check_quiet();
             self.take_buffers();
+            self.move_hosts();
             if !self.network.step_until(limit) {
                 return false;
             }

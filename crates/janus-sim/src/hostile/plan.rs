@@ -14,6 +14,8 @@ const PATH_MTU: u16 = 150;
 const BLACK_HOLES: u16 = 300;
 /// Of a thousand hosts so many have few packet buffers.
 const FEW_BUFFERS: u16 = 120;
+/// Of a thousand runs in so many connections move.
+const MOVES: u16 = 400;
 /// Of a thousand runs so many end in silence.
 const SILENCE: u16 = 200;
 /// Most connections of a run.
@@ -29,6 +31,8 @@ pub(super) struct Plan {
     pub(super) flows: Vec<FlowPlan>,
     /// When all applications let go and no packet arrives any more, in time from the beginning.
     pub(super) silence: Option<Duration>,
+    /// Of a thousand events so many move all that a host has to another stack.
+    pub(super) moves: u16,
 }
 
 /// A host.
@@ -133,12 +137,18 @@ impl Plan {
             _ => Vec::new(),
         };
         let silence = random.chance(SILENCE).then(|| millis(random, 1..40_000));
+        let moves = random.chance(MOVES);
         Plan {
             hosts,
             links,
             partitions,
             flows,
             silence,
+            moves: if moves {
+                random.within(1..60) as u16
+            } else {
+                0
+            },
         }
     }
 

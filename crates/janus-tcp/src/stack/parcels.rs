@@ -4,7 +4,6 @@
 use janus_mem::PacketBuf;
 use janus_wire::{FlowKey, StampBase};
 
-use crate::store::parcel::{Connection, Content, Parcel, Place, Refusal, Refused};
 use crate::rules::error::Error;
 use crate::rules::profile::DEFAULT;
 use crate::stack::Stack;
@@ -13,6 +12,7 @@ use crate::store::half_open::HalfOpen;
 use crate::store::hot::hot_flag;
 use crate::store::keys::{ConnId, ConnSlot, HotId};
 use crate::store::listener::ListenerId;
+use crate::store::parcel::{Connection, Content, Parcel, Place, Refusal, Refused};
 use crate::store::records::Record;
 use crate::store::rest::Rest;
 use crate::store::schedule::Token;

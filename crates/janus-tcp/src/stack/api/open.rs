@@ -67,6 +67,11 @@ impl Stack {
         self.index.listeners.get(id).map_or(0, |l| l.backlog)
     }
 
+    /// The address that a listener was made with.
+    pub fn listens_at(&mut self, id: ListenerId) -> Option<SocketAddr> {
+        self.index.listeners.get(id).map(|l| l.local)
+    }
+
     /// Stops listening; connections not yet accepted are reset.
     pub fn unlisten(&mut self, now: Instant, id: ListenerId) {
         self.env.set_now(now);

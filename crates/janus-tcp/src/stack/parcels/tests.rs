@@ -157,7 +157,11 @@ fn a_day_later(stack: &mut Stack, depot: &Depot, conn: Option<ConnId>) {
         stack.ip().recycle(frame);
     }
     stack.advance(end + Duration::from_secs(86_400));
-    let left = (stack.flows_held(), stack.hot_in_use(), stack.segments_in_use());
+    let left = (
+        stack.flows_held(),
+        stack.hot_in_use(),
+        stack.segments_in_use(),
+    );
     assert_eq!(left, (0, 0, 0));
     stack.pool().flush();
     assert_eq!(depot.stats().outstanding, 0, "buffers left");
@@ -253,7 +257,10 @@ fn buffers_on_the_wire_come_home_by_way_of_each_stack() {
     let hop = second.adopt(pair.now, first.parcel).expect("room");
     let hop = second.detach(pair.now, hop.expect("a connection"), 9);
     let parcel = hop.expect("it is open").parcel;
-    assert_eq!((pair.b.stack.homes_awaited(), second.homes_awaited()), (3, 3));
+    assert_eq!(
+        (pair.b.stack.homes_awaited(), second.homes_awaited()),
+        (3, 3)
+    );
     let again = pair.b.stack.adopt(pair.now, parcel).expect("room");
     let b = again.expect("a connection");
 
@@ -269,7 +276,10 @@ fn buffers_on_the_wire_come_home_by_way_of_each_stack() {
         assert_eq!(home.to, 9);
         pair.b.stack.comes_home(home.ticket, home.buf);
     }
-    assert_eq!((pair.b.stack.homes_awaited(), second.homes_awaited()), (0, 0));
+    assert_eq!(
+        (pair.b.stack.homes_awaited(), second.homes_awaited()),
+        (0, 0)
+    );
     // They were lost, and are sent again.
     pair.run_for(10 * SECOND);
     let mut got = vec![0; 5_000];
