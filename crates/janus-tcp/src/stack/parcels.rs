@@ -127,7 +127,11 @@ impl Stack {
         let options = self.rules.profiles().get(tcb.profile);
         let options = (tcb.profile != DEFAULT).then(|| Box::new(*options));
         let answered = self.index.limits.known(conn, tcb.generation);
-        let path = self.env.paths.sizes.known(flow.peer(), self.env.now);
+        let sizes = &self.env.paths.sizes;
+        let path = match sizes.is_empty() {
+            true => None,
+            false => sizes.known(flow.peer(), self.env.now),
+        };
         let looked_ms = self.looked_at(conn);
         let rest = Rest::of_word(tcb.reader);
         self.left_rest(tcb.reader);
@@ -234,22 +238,21 @@ impl Stack {
     }
 
     /// Whether the flow may live here.
-    fn may_come(&self, flow: &FlowKey) -> Result<(), Refusal> {
+    fn may_come(&self, flow: &FlowKey, hash: u64) -> Result<(), Refusal> {
         if !self.rules.interface().is_ours(flow.local()) {
             return Err(Refusal::NotOurs);
         }
-        match self.record_of(flow) {
+        match self.find(flow, hash) {
             None | Some(Record::Stub(_)) => Ok(()),
             Some(_) => Err(Refusal::Taken),
         }
     }
 
     /// Files a flow that comes, in place of a stub if there is one.
-    fn file_newcomer(&mut self, flow: &FlowKey, record: Record) -> Result<(), Refusal> {
+    fn file_newcomer(&mut self, flow: &FlowKey, hash: u64, record: Record) -> Result<(), Refusal> {
         if let Some(shard) = self.stub_of(flow) {
             self.remove_stub(flow, shard);
         }
-        let hash = self.index.hash.flow(flow);
         let filed = self.file(hash, record);
         filed.then(|| self.moved(flow)).ok_or(Refusal::Full)
     }
@@ -267,8 +270,8 @@ impl Stack {
         made: Instant,
         record: HalfOpen,
     ) -> Result<(), Refusal> {
-        self.may_come(flow)?;
         let hash = self.index.hash.flow(flow);
+        self.may_come(flow, hash)?;
         let listener = self.index.listeners.find(flow, hash);
         let listener = listener.ok_or(Refusal::NoListener)?;
         let stamps = self.resumed(flow, made, record.stamps);
@@ -279,7 +282,7 @@ impl Stack {
         };
         let half_open = &mut self.index.half_open;
         let slot = half_open.adopt(flow, record).ok_or(Refusal::Full)?;
-        if let Err(full) = self.file_newcomer(flow, Record::HalfOpen(slot)) {
+        if let Err(full) = self.file_newcomer(flow, hash, Record::HalfOpen(slot)) {
             self.index.half_open.remove(slot);
             return Err(full);
         }
@@ -296,14 +299,15 @@ impl Stack {
         made: Instant,
         record: TimeWait,
     ) -> Result<(), Refusal> {
-        self.may_come(flow)?;
+        let hash = self.index.hash.flow(flow);
+        self.may_come(flow, hash)?;
         let stamps = self.resumed(flow, made, record.stamps);
         let record = TimeWait { stamps, ..record };
         let (now, whole) = (self.env.now, self.rules.config().time_wait);
         let time_wait = &mut self.index.time_wait;
         let slot = time_wait.adopt(flow, record, now, whole);
         let slot = slot.ok_or(Refusal::Full)?;
-        let filed = self.file_newcomer(flow, Record::TimeWait(slot));
+        let filed = self.file_newcomer(flow, hash, Record::TimeWait(slot));
         filed.inspect_err(|_| self.index.time_wait.remove(slot))
     }
 
@@ -314,11 +318,12 @@ impl Stack {
         parcel: Connection,
     ) -> Result<ConnId, (Connection, Refusal)> {
         let over = parcel.tcb.state == State::Closed;
+        let hash = self.index.hash.flow(flow);
         let may = match over {
             true => Ok(()),
-            false => self.may_come(flow),
+            false => self.may_come(flow, hash),
         };
-        let acceptable = may.and_then(|()| self.room_to_wait(flow, parcel.place));
+        let acceptable = may.and_then(|()| self.room_to_wait(flow, hash, parcel.place));
         let listener = match acceptable {
             Ok(listener) => listener,
             Err(why) => return Err((parcel, why)),
@@ -350,7 +355,7 @@ impl Stack {
             self.unadopt(conn, profile);
             return Err((parcel, Refusal::Full));
         };
-        if !over && let Err(why) = self.file_newcomer(flow, Record::Connection(conn)) {
+        if !over && let Err(why) = self.file_newcomer(flow, hash, Record::Connection(conn)) {
             if let Some(reserved) = reserved {
                 self.store.give_back(reserved);
             }
@@ -407,12 +412,12 @@ impl Stack {
     fn room_to_wait(
         &mut self,
         flow: &FlowKey,
+        hash: u64,
         place: Place,
     ) -> Result<Option<ListenerId>, Refusal> {
         if place != Place::Waiting {
             return Ok(None);
         }
-        let hash = self.index.hash.flow(flow);
         let listener = self.index.listeners.find(flow, hash);
         let id = listener.ok_or(Refusal::NoListener)?;
         match self.index.listeners.get(id) {
