@@ -24,7 +24,7 @@ impl World {
                 next.rings.pop(ring);
                 next.losses -= 1;
             }
-            Action::Adopt(s) => adopt(&mut next, s),
+            Action::Adopt(s) => self.adopt(&mut next, s),
             Action::Slice(s) => self.slice(&mut next, s),
             Action::See(s) => {
                 let Phase::Draining(round) = next.phase else {
@@ -56,6 +56,30 @@ impl World {
             }
             Action::Learn { io, flow, owner } => self.learn(&mut next, io, flow, owner),
             Action::Expire(flow) => next.flows[usize::from(flow)].holder = None,
+            Action::Move { flow, to } => {
+                let it = &mut next.flows[usize::from(flow)];
+                let from = it.holder.take().expect("only who holds it moves it");
+                let view = next.shards[usize::from(from)].view;
+                it.moves -= 1;
+                leave(it, from, to, view, false);
+            }
+            Action::Refuse(flow) => {
+                let it = &mut next.flows[usize::from(flow)];
+                let Parcel { from, to, .. } = it.parcel.take().expect("a parcel");
+                let view = next.shards[usize::from(to)].view;
+                it.refusals -= 1;
+                leave(it, to, from, view, true);
+            }
+            Action::Arrive(flow) => {
+                let it = &mut next.flows[usize::from(flow)];
+                let Parcel { to, .. } = it.parcel.take().expect("a parcel");
+                it.holder = Some(to);
+                it.stubs[usize::from(to)] = None;
+                self.moved(&mut next, to, flow);
+            }
+            Action::Forget { shard, flow } => {
+                next.flows[usize::from(flow)].stubs[usize::from(shard)] = None;
+            }
             Action::Open { shard, flow } => {
                 next.flows[usize::from(flow)].opens -= 1;
                 self.create(&mut next, shard, flow, Store::Established)?;
@@ -68,7 +92,51 @@ impl World {
             }
         }
         self.control(&mut next);
+        self.all_are_reached(&next)?;
         Ok(next.canonical())
+    }
+
+    /// When nothing is under way, every live flow is where its packets go.
+    fn all_are_reached(&self, state: &State) -> Outcome {
+        let same = state.io.iter().all(|io| io.epoch == state.published);
+        let still = state.flows.iter().all(|flow| flow.parcel.is_none());
+        let quiet = state.phase == Phase::Idle && same && still;
+        if !quiet || state.rings.heads().next().is_some() {
+            return Ok(());
+        }
+        for (flow, it) in (0u8..).zip(&state.flows) {
+            let Some(holder) = it.holder else { continue };
+            let (mut at, hint) = self.look_up(state, 0, flow, None);
+            let mut packet = Packet {
+                flow,
+                kind: Kind::Data,
+                stage: state.published,
+                hint,
+                hops: 0,
+                life: it.life,
+                marked: false,
+                redirected: false,
+            };
+            for _ in 0..self.config.hops {
+                let stub = it.stubs[usize::from(at)].filter(|_| at != holder);
+                at = match stub {
+                    Some(stub) => stub.to,
+                    None if at == holder => break,
+                    None => match self.step(state, at, &packet) {
+                        Step::Forward { to, tag } => {
+                            packet.stage = tag.epoch().number() as u8;
+                            packet.hint = tag.is_hint();
+                            to.0
+                        }
+                        _ => return Err(Violation::Astray),
+                    },
+                };
+            }
+            if at != holder {
+                return Err(Violation::Astray);
+            }
+        }
+        Ok(())
     }
 
     fn send(&self, state: &mut State, io: u8, flow: u8, kind: Kind, wrong: Nobody) -> Outcome {
@@ -81,8 +149,9 @@ impl World {
             stage: state.io[usize::from(io)].epoch,
             hint,
             hops: 0,
-            life: it.holder.map_or(0, |_| it.life),
+            life: if it.is_live() { it.life } else { 0 },
             marked: false,
+            redirected: false,
         };
         push(state, From::Io(io), to, packet)
     }
@@ -94,9 +163,29 @@ impl World {
             self.process(state, s, &packet);
             return Ok(());
         }
+        let hops = packet.hops + 1;
+        if let Some(stub) = state.flows[usize::from(packet.flow)].stubs[usize::from(s)] {
+            if hops > self.config.hops {
+                return Err(Violation::Hops);
+            }
+            let packet = Packet {
+                stage: packet.stage.max(state.shards[usize::from(s)].view),
+                hint: false,
+                hops,
+                marked: false,
+                redirected: true,
+                ..packet
+            };
+            return push(state, From::Shard(s), stub.to, packet);
+        }
+        if packet.redirected && !self.is(Weak::StubsCreate) {
+            // Dropped: a peer repeats itself, and is led elsewhere by then.
+            let it = &state.flows[usize::from(packet.flow)];
+            let lost = it.is_live() && it.life == packet.life && self.config.all_arrive;
+            return if lost { Err(Violation::Lost) } else { Ok(()) };
+        }
         match self.step(state, s, &packet) {
             Step::Forward { to, tag } => {
-                let hops = packet.hops + 1;
                 if hops > self.config.hops {
                     return Err(Violation::Hops);
                 }
@@ -138,7 +227,7 @@ impl World {
         match packet.kind {
             Kind::Syn => self.create(state, s, packet.flow, Store::HalfOpen),
             Kind::Cookie => self.create(state, s, packet.flow, Store::Established),
-            Kind::Data | Kind::Fin if it.holder.is_some() && it.life == packet.life => {
+            Kind::Data | Kind::Fin if it.is_live() && it.life == packet.life => {
                 Err(Violation::Reset)
             }
             Kind::Data | Kind::Fin => Ok(()),
@@ -147,7 +236,7 @@ impl World {
 
     fn create(&self, state: &mut State, s: u8, flow: u8, store: Store) -> Outcome {
         let it = &mut state.flows[usize::from(flow)];
-        if it.holder.is_some() {
+        if it.is_live() {
             return Err(Violation::Twice);
         }
         it.holder = Some(s);
@@ -204,6 +293,36 @@ impl World {
                 *found |= bit;
             }
             state.moved &= !bit;
+            // Stubs are looked at last, and tell where the flow went.
+            let stub = state.flows[usize::from(flow)].stubs[usize::from(s)];
+            if let Some(Stub { to, .. }) = stub
+                && store == STORES - 1
+                && self.owner(view) != to
+                && !self.is(Weak::SilentStubs)
+            {
+                let found = &mut state.found[usize::from(view)];
+                *found = *found & !found_bits(flow) | found_bit(flow, to);
+            }
+        }
+    }
+
+    /// Rule 1: the view only grows, and its traversal starts after the change. A stub that an update has told of goes with the next
+    /// one: what was steered by the rings before is processed by then.
+    fn adopt(&self, state: &mut State, s: u8) {
+        let shard = &mut state.shards[usize::from(s)];
+        shard.known = state.published;
+        if shard.view != state.newest {
+            shard.view = state.newest;
+            shard.visited = 0;
+            let all = (0..FLOWS as u8).map(|flow| found_bit(flow, s));
+            state.moved &= !all.sum::<u16>();
+            let early = self.is(Weak::StubsGoEarly);
+            for flow in &mut state.flows {
+                let stub = &mut flow.stubs[usize::from(s)];
+                if stub.is_some_and(|stub| early || stub.view < state.published) {
+                    *stub = None;
+                }
+            }
         }
     }
 
@@ -258,16 +377,11 @@ impl World {
     }
 }
 
-/// Rule 1: the view only grows, and its traversal starts after the change.
-fn adopt(state: &mut State, s: u8) {
-    let shard = &mut state.shards[usize::from(s)];
-    if shard.view != state.newest {
-        shard.view = state.newest;
-        shard.visited = 0;
-        let all = (0..FLOWS as u8).map(|flow| found_bit(flow, s));
-        state.moved &= !all.sum::<u16>();
-    }
-    shard.known = state.published;
+/// A flow goes from one shard to another, and leaves a stub.
+fn leave(flow: &mut Flow, from: u8, to: u8, view: u8, refused: bool) {
+    flow.parcel = Some(Parcel { from, to, refused });
+    flow.stubs[usize::from(from)] = Some(Stub { to, view });
+    flow.moved_at = flow.moved_at.max(Some(view));
 }
 
 fn push(state: &mut State, from: From, to: u8, packet: Packet) -> Outcome {

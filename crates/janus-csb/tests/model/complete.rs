@@ -16,6 +16,8 @@ const NONE: Budget = Budget {
     cookie: 0,
     fin: 0,
     opens: 0,
+    moves: 0,
+    refusals: 0,
 };
 /// A SYN and data.
 const SHORT: Budget = Budget {
@@ -265,6 +267,96 @@ fn packets_are_lost() {
             losing(wrong(&[1], world(&[0, 1], &[REUSE]))),
             losing(world(&[0, 1, 2], &[REUSE])),
             losing(world(&[0, 1], &[SHORT, SHORT])),
+        ],
+    );
+}
+
+const MOVING: Budget = Budget { moves: 1, ..SHORT };
+const MOVING_CLOSING: Budget = Budget {
+    moves: 1,
+    ..CLOSING
+};
+const MOVING_TWICE: Budget = Budget { moves: 2, ..SHORT };
+const REFUSED: Budget = Budget {
+    moves: 1,
+    refusals: 1,
+    ..SHORT
+};
+const REFUSED_CLOSING: Budget = Budget { fin: 1, ..REFUSED };
+const REFUSED_TWICE: Budget = Budget {
+    moves: 2,
+    refusals: 2,
+    ..SHORT
+};
+const MOVING_REUSE: Budget = Budget { moves: 1, ..REUSE };
+const MOVING_COOKIE: Budget = Budget { moves: 1, ..COOKIE };
+const MOVING_OPEN: Budget = Budget { moves: 1, ..OPEN };
+
+/// A stub is one hop more, and a parcel that comes back another.
+fn moving(stubs: u8, config: Config) -> Config {
+    let lives = |flow: &Budget| flow.syn + flow.cookie + flow.opens;
+    Config {
+        hops: config.hops + stubs,
+        all_arrive: config.flows.iter().all(|flow| lives(flow) == 1),
+        ..config
+    }
+}
+
+#[test]
+fn flows_move() {
+    nothing_is_lost(
+        "moves",
+        |action| matches!(action, Action::Arrive(_)),
+        &[
+            moving(1, world(&[0, 1], &[MOVING])),
+            moving(1, world(&[0, 1, 2], &[MOVING])),
+            moving(1, world(&[0, 1], &[MOVING_CLOSING])),
+            moving(1, wrong(&[1], world(&[0, 0], &[MOVING]))),
+            moving(1, world(&[0, 0, 0, 0], &[MOVING_TWICE])),
+            moving(1, losing(world(&[0, 1], &[MOVING]))),
+        ],
+        &[
+            moving(1, world(&[0, 1, 2], &[MOVING_TWICE])),
+            moving(1, world(&[0, 1, 0, 1], &[MOVING_TWICE])),
+            moving(1, wrong(&[1], world(&[0, 1, 2], &[MOVING]))),
+            moving(1, wrong(&[2], world(&[0, 1, 0], &[MOVING_CLOSING]))),
+            moving(1, world(&[0, 1, 2], &[MOVING_REUSE])),
+            moving(1, world(&[0, 1], &[MOVING_COOKIE])),
+            moving(1, world(&[0, 1, 0], &[MOVING_OPEN])),
+            moving(1, world(&[0, 1, 2], &[MOVING, SHORT])),
+            moving(1, superseding(1, world(&[0, 1, 2], &[MOVING]))),
+            moving(1, learning(world(&[0, 1, 2], &[MOVING]))),
+        ],
+    );
+}
+
+#[test]
+fn parcels_come_back() {
+    nothing_is_lost(
+        "refusals",
+        |action| matches!(action, Action::Refuse(_)),
+        &[
+            moving(2, world(&[0, 1], &[REFUSED])),
+            moving(2, world(&[0, 1, 2], &[REFUSED])),
+        ],
+        &[
+            moving(2, world(&[0, 1, 0], &[REFUSED_CLOSING])),
+            moving(2, wrong(&[1], world(&[0, 1, 2], &[REFUSED]))),
+            moving(4, world(&[0, 1, 2], &[REFUSED_TWICE])),
+            moving(2, superseding(1, world(&[0, 1, 2], &[REFUSED]))),
+        ],
+    );
+}
+
+#[test]
+fn a_shard_that_leaves_is_emptied() {
+    nothing_is_lost(
+        "emptied",
+        |action| matches!(action, Action::Leave(_)),
+        &[moving(1, leaving(world(&[0, 1, 1, 1], &[MOVING])))],
+        &[
+            moving(1, leaving(world(&[0, 1, 1, 1], &[MOVING_CLOSING]))),
+            moving(1, leaving(wrong(&[1], world(&[0, 1, 1, 1], &[MOVING])))),
         ],
     );
 }

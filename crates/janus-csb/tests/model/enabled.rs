@@ -10,16 +10,19 @@ impl World {
         out.clear();
         self.sends(state, out);
         for ring in state.rings.heads() {
-            out.push(Action::Take(ring));
+            if !parcels_wait(state, ring.to) || self.is(Weak::PacketsBeforeParcels) {
+                out.push(Action::Take(ring));
+            }
             if state.losses > 0 {
                 out.push(Action::Lose(ring));
             }
         }
         for (s, shard) in state.living() {
+            let free = !parcels_wait(state, s) || self.is(Weak::LooksBeforeParcels);
             if shard.view != state.newest || shard.known != state.published {
                 out.push(Action::Adopt(s));
             }
-            if shard.visited < STORES {
+            if free && shard.visited < STORES {
                 out.push(Action::Slice(s));
             }
             if matches!(state.phase, Phase::Draining(round) if shard.round < round) {
@@ -41,7 +44,7 @@ impl World {
     fn sends(&self, state: &State, out: &mut Vec<Action>) {
         for (flow, it) in (0u8..).zip(&state.flows[..self.config.flows.len()]) {
             for (kind, left) in KINDS.into_iter().zip(it.budget) {
-                let pointless = matches!(kind, Kind::Data | Kind::Fin) && it.holder.is_none();
+                let pointless = matches!(kind, Kind::Data | Kind::Fin) && !it.is_live();
                 if left == 0 || pointless {
                     continue;
                 }
@@ -93,6 +96,7 @@ impl World {
             if it.holder.is_some() && it.store == Store::TimeWait {
                 out.push(Action::Expire(flow));
             }
+            self.moves(state, flow, out);
             for owner in 0..SHARDS as u8 {
                 if it.syn_acks & 1 << owner != 0 {
                     out.extend((0..IO as u8).map(|io| Action::Learn { io, flow, owner }));
@@ -104,10 +108,41 @@ impl World {
         }
     }
 
+    /// Rule 14.
+    fn moves(&self, state: &State, flow: u8, out: &mut Vec<Action>) {
+        let it = &state.flows[usize::from(flow)];
+        if let Some(parcel) = it.parcel {
+            out.push(Action::Arrive(flow));
+            if it.refusals > 0 && !parcel.refused {
+                out.push(Action::Refuse(flow));
+            }
+        }
+        for (shard, stub) in (0u8..).zip(it.stubs) {
+            if stub.is_some() && !it.is_live() {
+                out.push(Action::Forget { shard, flow });
+            }
+        }
+        let Some(s) = it.holder.filter(|_| it.moves > 0) else {
+            return;
+        };
+        let shard = &state.shards[usize::from(s)];
+        let told = it.moved_at.is_none_or(|view| shard.known > view);
+        if !told && !self.is(Weak::MoveAgain) {
+            return;
+        }
+        let others = state.living().map(|(to, _)| to);
+        let others = others.filter(|&to| to != s && self.config.leaves != Some(to));
+        out.extend(others.map(|to| Action::Move { flow, to }));
+    }
+
     /// Rule 10.
     fn may_open(&self, state: &State, s: u8, flow: u8) -> bool {
         let shard = &state.shards[usize::from(s)];
-        if shard.gone || state.flows[usize::from(flow)].holder == Some(s) {
+        let it = &state.flows[usize::from(flow)];
+        if parcels_wait(state, s) && !self.is(Weak::LooksBeforeParcels) {
+            return false;
+        }
+        if shard.gone || it.holder == Some(s) || it.stubs[usize::from(s)].is_some() {
             return false;
         }
         let hint = self.exception(state, shard.known, flow);
@@ -118,7 +153,11 @@ impl World {
 
     /// Rule 12.
     fn may_leave(&self, state: &State, s: u8) -> bool {
-        let holds = state.flows.iter().any(|flow| flow.holder == Some(s));
+        let holds = state.flows.iter().any(|flow| {
+            let parcel = flow.parcel;
+            let sends = parcel.is_some_and(|parcel| parcel.from == s || parcel.to == s);
+            flow.holder == Some(s) || sends || flow.stubs[usize::from(s)].is_some()
+        });
         let owns = (state.published..=state.newest).any(|epoch| self.owner(epoch) == s);
         if self.config.leaves != Some(s) || holds || owns {
             return false;
@@ -131,4 +170,10 @@ impl World {
         let flying = state.io.iter().any(|io| io.fly.contains(&Some(s)));
         state.phase == Phase::Idle && !named && !flying
     }
+}
+
+/// Whether a parcel is on its way to a shard, which takes it in before anything else.
+fn parcels_wait(state: &State, s: u8) -> bool {
+    let waits = |flow: &Flow| flow.parcel.is_some_and(|parcel| parcel.to == s);
+    state.flows.iter().any(waits)
 }

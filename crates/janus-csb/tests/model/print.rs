@@ -64,6 +64,22 @@ impl World {
             Action::Expire(flow) => format!("the TIME-WAIT of flow {flow} ends"),
             Action::Open { shard, flow } => format!("s{shard} opens flow {flow} itself"),
             Action::Leave(s) => format!("s{s} leaves"),
+            Action::Move { flow, to } => {
+                let from = state.flows[usize::from(flow)].holder.expect("a holder");
+                format!("s{from} gives flow {flow} to s{to}")
+            }
+            Action::Arrive(flow) => {
+                let parcel = state.flows[usize::from(flow)].parcel.expect("a parcel");
+                format!("s{} takes flow {flow} in", parcel.to)
+            }
+            Action::Refuse(flow) => {
+                let parcel = state.flows[usize::from(flow)].parcel.expect("a parcel");
+                format!(
+                    "s{} refuses flow {flow}, which goes back to s{}",
+                    parcel.to, parcel.from
+                )
+            }
+            Action::Forget { shard, flow } => format!("s{shard} forgets its stub of flow {flow}"),
         }
     }
 }

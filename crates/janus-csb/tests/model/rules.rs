@@ -29,6 +29,18 @@ pub(crate) enum Weak {
     OpenByRings,
     /// 12: a shard leaves with its last flow.
     LeaveEmpty,
+    /// 14: a shard takes packets although a parcel waits for it.
+    PacketsBeforeParcels,
+    /// 14: a shard looks through what it holds, or opens a tuple, although a parcel waits for it.
+    LooksBeforeParcels,
+    /// 14: a traversal passes over stubs.
+    SilentStubs,
+    /// 14: a stub goes with the next update, whether or not one has been published since it was made.
+    StubsGoEarly,
+    /// 14: what comes by a stub and finds nothing goes on like any packet, and may create a flow.
+    StubsCreate,
+    /// 14: a flow that has moved moves again before an update has told of it.
+    MoveAgain,
     /// `Set_fly` is asked before filter, exact map and `H_diff`, and kept when another ring is published.
     OldFlyFirst,
 }
@@ -46,4 +58,8 @@ pub(crate) enum Violation {
     Gone,
     /// Rule 9: a packet is queued that asks for a ring which has been freed.
     Freed,
+    /// A packet of a live flow was led by a stub to where the flow is not yet.
+    Lost,
+    /// I1: when all is quiet, packets of a live flow do not reach it.
+    Astray,
 }

@@ -36,6 +36,8 @@ pub(crate) struct Packet {
     pub(crate) life: u8,
     /// Was in the ring when its shard first saw the round of draining.
     pub(crate) marked: bool,
+    /// Came by a stub.
+    pub(crate) redirected: bool,
 }
 
 /// Who puts packets into a ring.
@@ -91,6 +93,7 @@ impl Packet {
             | u32::from(self.life) << 8
             | u32::from(self.flow) << 11
             | (self.kind as u32) << 13
+            | u32::from(self.redirected) << 15
     }
 
     fn unpack(bits: u32) -> Packet {
@@ -102,6 +105,7 @@ impl Packet {
             life: (bits >> 8 & 7) as u8,
             flow: (bits >> 11 & 3) as u8,
             kind: KINDS[(bits >> 13 & 3) as usize],
+            redirected: bits >> 15 & 1 != 0,
         }
     }
 }
@@ -201,6 +205,39 @@ pub(crate) struct Flow {
     pub(crate) opens: u8,
     /// Shards whose SYN-ACK is on its way out, one bit each.
     pub(crate) syn_acks: u8,
+    /// Moves still to be made, and parcels that may be refused.
+    pub(crate) moves: u8,
+    pub(crate) refusals: u8,
+    /// Its parcel is on the way.
+    pub(crate) parcel: Option<Parcel>,
+    /// What stands at each shard that it has left.
+    pub(crate) stubs: [Option<Stub>; SHARDS],
+    /// The view with which it was last moved.
+    pub(crate) moved_at: Nobody,
+}
+
+/// A flow between two shards.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Parcel {
+    pub(crate) from: u8,
+    pub(crate) to: u8,
+    /// It was refused, and comes home.
+    pub(crate) refused: bool,
+}
+
+/// Packets of a flow that has left are handed on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Stub {
+    pub(crate) to: u8,
+    /// The view with which it was made.
+    pub(crate) view: u8,
+}
+
+impl Flow {
+    /// Somewhere it is.
+    pub(crate) fn is_live(&self) -> bool {
+        self.holder.is_some() || self.parcel.is_some()
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

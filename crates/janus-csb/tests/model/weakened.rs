@@ -13,6 +13,8 @@ const NONE: Budget = Budget {
     cookie: 0,
     fin: 0,
     opens: 0,
+    moves: 0,
+    refusals: 0,
 };
 const SHORT: Budget = Budget {
     syn: 1,
@@ -201,4 +203,65 @@ fn the_fly_set_never_goes_before_what_differs() {
             ..config
         },
     );
+}
+
+const MOVING: Budget = Budget { moves: 1, ..SHORT };
+const REFUSED: Budget = Budget {
+    refusals: 1,
+    ..MOVING
+};
+
+fn moving(owners: &'static [u8], flows: &'static [Budget]) -> Config {
+    let hops = 4;
+    Config {
+        hops,
+        ..Config::new(owners, flows)
+    }
+}
+
+#[test]
+fn rule_14_parcels_go_before_packets() {
+    let config = Config {
+        all_arrive: true,
+        ..moving(&[0, 0], &[MOVING])
+    };
+    breaks(Weak::PacketsBeforeParcels, Violation::Lost, config);
+}
+
+#[test]
+fn rule_14_parcels_go_before_traversals() {
+    let config = moving(&[0, 1, 2], &[MOVING]);
+    breaks(Weak::LooksBeforeParcels, Violation::Reset, config);
+}
+
+#[test]
+fn rule_14_stubs_are_told_of() {
+    let config = moving(&[0, 1, 2], &[MOVING]);
+    breaks(Weak::SilentStubs, Violation::Reset, config);
+}
+
+#[test]
+fn rule_14_a_stub_outlives_an_update() {
+    let config = moving(&[0, 1], &[MOVING]);
+    breaks(Weak::StubsGoEarly, Violation::Reset, config);
+}
+
+#[test]
+fn rule_14_nothing_comes_of_what_a_stub_led_astray() {
+    const REUSE: &[Budget] = &[Budget {
+        syn: 2,
+        fin: 1,
+        ..MOVING
+    }];
+    only_breaks(Weak::StubsCreate, Violation::Astray, moving(&[0, 1], REUSE));
+}
+
+#[test]
+fn rule_14_a_flow_moves_once_between_updates() {
+    const TWICE: &[Budget] = &[Budget {
+        moves: 2,
+        ..REFUSED
+    }];
+    let config = moving(&[0, 1, 2], TWICE);
+    only_breaks(Weak::MoveAgain, Violation::Reset, config);
 }

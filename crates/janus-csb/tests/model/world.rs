@@ -17,6 +17,8 @@ pub(crate) struct Budget {
     pub(crate) cookie: u8,
     pub(crate) fin: u8,
     pub(crate) opens: u8,
+    pub(crate) moves: u8,
+    pub(crate) refusals: u8,
 }
 
 #[derive(Clone, Debug)]
@@ -35,6 +37,8 @@ pub(crate) struct Config {
     pub(crate) fly: bool,
     /// Rounds of draining.
     pub(crate) rounds: u8,
+    /// No packet of a flow that lives may be lost to a move: not where a tuple is used twice, and a stub stands of its first life.
+    pub(crate) all_arrive: bool,
     /// Hops a packet may make.
     pub(crate) hops: u8,
     pub(crate) weak: Weak,
@@ -52,6 +56,7 @@ impl Config {
             leaves: None,
             fly: false,
             rounds: 3,
+            all_arrive: false,
             hops: 2,
             weak: Weak::Nothing,
         }
@@ -105,6 +110,20 @@ pub(crate) enum Action {
     },
     /// A shard leaves.
     Leave(u8),
+    /// The shard that holds a flow gives it to another.
+    Move {
+        flow: u8,
+        to: u8,
+    },
+    /// The parcel of a flow is taken in.
+    Arrive(u8),
+    /// It is not, and goes back.
+    Refuse(u8),
+    /// A flow that has ended has a stub here, which goes.
+    Forget {
+        shard: u8,
+        flow: u8,
+    },
 }
 
 fn constant(owner: u8) -> Ring {
@@ -150,6 +169,11 @@ impl World {
                 budget: [budget.syn, budget.data, budget.cookie, budget.fin],
                 opens: budget.opens,
                 syn_acks: 0,
+                moves: budget.moves,
+                refusals: budget.refusals,
+                parcel: None,
+                stubs: [None; SHARDS],
+                moved_at: None,
             }
         };
         let shard = Shard {
