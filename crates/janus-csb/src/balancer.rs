@@ -249,6 +249,7 @@ impl Balancer {
         let pass = self.current().pass();
         let limit = self.limits.diverged;
         let mut diverged = 0;
+        let mut gone = Vec::new();
         for member in &mut self.shards {
             // No more than the limit and a chunk is ever taken in.
             while diverged + member.kept.len() <= limit
@@ -256,10 +257,17 @@ impl Balancer {
             {
                 if Some(chunk.pass) == pass {
                     member.kept.extend(chunk.kept);
+                    gone.extend(chunk.gone);
                     member.finished |= chunk.last;
                 }
             }
             diverged += member.kept.len();
+        }
+        for (shard, flow) in gone {
+            let mut members = self.shards.iter_mut();
+            if let Some(member) = members.find(|member| member.inbox.shard == shard) {
+                member.kept.push(flow);
+            }
         }
         if diverged > limit {
             self.overflow();

@@ -5,7 +5,7 @@ use core::fmt;
 const EPOCH_BITS: u32 = 14;
 const EPOCH_MASK: u16 = (1 << EPOCH_BITS) - 1;
 const HINT: u16 = 1 << EPOCH_BITS;
-/// Above the hint, which it implies.
+/// Above the hint, with which it says that the packet chose; without, that a stub did.
 const CLAIM: u16 = HINT << 1;
 
 /// The number of a steering state, 14 bits and wrapping: only the distance between two epochs means anything, and it
@@ -68,6 +68,11 @@ impl Tag {
         Tag(epoch.0 | HINT | CLAIM)
     }
 
+    /// The tag of a packet that a stub has led to where its flow went (rule 14): where that is not, it is dropped.
+    pub const fn redirected(epoch: Epoch) -> Tag {
+        Tag(epoch.0 | CLAIM)
+    }
+
     /// The tag as it travels in a frame.
     pub const fn bits(self) -> u16 {
         self.0
@@ -90,7 +95,12 @@ impl Tag {
 
     /// Whether the packet itself chose the shard.
     pub const fn is_claim(self) -> bool {
-        self.0 & CLAIM != 0
+        self.0 & (HINT | CLAIM) == HINT | CLAIM
+    }
+
+    /// Whether a stub has led it.
+    pub const fn is_redirected(self) -> bool {
+        self.0 & (HINT | CLAIM) == CLAIM
     }
 }
 
@@ -128,13 +138,13 @@ mod tests {
     fn a_tag_carries_both_parts() {
         for bits in 0..=u16::MAX {
             let tag = Tag::from_bits(bits);
-            let made = match tag.is_claim() {
-                true => Tag::claim(tag.epoch()),
-                false => Tag::new(tag.epoch(), tag.is_hint()),
+            let made = match (tag.is_claim(), tag.is_redirected()) {
+                (true, false) => Tag::claim(tag.epoch()),
+                (false, true) => Tag::redirected(tag.epoch()),
+                (false, false) => Tag::new(tag.epoch(), tag.is_hint()),
+                (true, true) => unreachable!("one or the other"),
             };
-            assert_eq!(made.epoch(), tag.epoch());
-            // A claim is always a hint.
-            assert!(made.bits() == bits || tag.is_claim() && !tag.is_hint());
+            assert_eq!(made.bits(), bits);
         }
     }
 }

@@ -40,6 +40,7 @@ pub struct DivergenceFilter<'a> {
     me: ShardId,
     stamp: u32,
     kept: &'a mut Vec<Diverged>,
+    gone: &'a mut Vec<(ShardId, Diverged)>,
 }
 
 impl<'a> DivergenceFilter<'a> {
@@ -48,12 +49,23 @@ impl<'a> DivergenceFilter<'a> {
         me: ShardId,
         stamp: u32,
         kept: &'a mut Vec<Diverged>,
+        gone: &'a mut Vec<(ShardId, Diverged)>,
     ) -> DivergenceFilter<'a> {
         DivergenceFilter {
             layout,
             me,
             stamp,
             kept,
+            gone,
+        }
+    }
+
+    /// A flow has left this shard for another, at a moment of this [stamp](crate::ShardEnd::stamp), and a stub stands here (rule 14).
+    #[cold]
+    pub fn gone_to(&mut self, at: ShardId, stamp: u32, held: Held) {
+        if self.layout.owner(held.key, held.port) != at {
+            let flow = Diverged::new(held.key, held.id, stamp);
+            self.gone.push((at, flow));
         }
     }
 

@@ -18,6 +18,8 @@ pub(crate) struct Chunk {
     /// The traversal it belongs to.
     pub(crate) pass: u64,
     pub(crate) kept: Vec<Diverged>,
+    /// Flows that have left the shard, and where they are.
+    pub(crate) gone: Vec<(ShardId, Diverged)>,
     /// The last of its traversal.
     pub(crate) last: bool,
 }

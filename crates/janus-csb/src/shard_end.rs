@@ -31,6 +31,8 @@ pub struct ShardEnd {
     cursor: Option<u64>,
     /// Found and not sent yet.
     kept: Vec<Diverged>,
+    /// Where flows that have left are.
+    gone: Vec<(ShardId, Diverged)>,
     finished: bool,
     drained: u32,
 }
@@ -44,6 +46,7 @@ impl ShardEnd {
             pass: 0,
             cursor: None,
             kept: Vec::new(),
+            gone: Vec::new(),
             finished: true,
             drained: 0,
         }
@@ -70,6 +73,11 @@ impl ShardEnd {
     /// wakes, so whoever drives the balancer rings its bell.
     pub fn park(&mut self) {
         self.reader.park();
+    }
+
+    /// A number for this moment: of two reports of one flow the one with the later number is of what happened later.
+    pub fn stamp(&self) -> u32 {
+        self.outbox.stamp()
     }
 
     /// The steering adopted last.
@@ -105,23 +113,25 @@ impl ShardEnd {
             self.pass = pass;
             self.cursor = Some(0);
             self.kept.clear();
+            self.gone.clear();
             self.finished = false;
         } else if self.finished {
             return true;
         }
         // Waiting reports go first: while the control side lags no new flows are visited, and memory stays bounded.
-        if self.kept.len() >= CHUNK && !self.send(false) {
+        if self.is_laden() && !self.send(false) {
             return false;
         }
         if let Some(cursor) = self.cursor {
             let layout = self.reader.current().newest();
-            let mut filter =
-                DivergenceFilter::new(layout, self.me, self.outbox.stamp(), &mut self.kept);
+            let stamp = self.outbox.stamp();
+            let (kept, gone) = (&mut self.kept, &mut self.gone);
+            let mut filter = DivergenceFilter::new(layout, self.me, stamp, kept, gone);
             self.cursor = flows.visit(cursor, budget, &mut filter);
             flows.take_moved(&mut filter);
             self.outbox.held(flows.held());
         }
-        while self.kept.len() >= CHUNK {
+        while self.is_laden() {
             if !self.send(false) {
                 return false;
             }
@@ -130,19 +140,27 @@ impl ShardEnd {
         self.finished
     }
 
+    /// There is as much as a chunk takes.
+    fn is_laden(&self) -> bool {
+        self.kept.len() >= CHUNK || self.gone.len() >= CHUNK
+    }
+
     /// Gives at most a chunk of what was found to the control side; false: there is no room.
     fn send(&mut self, last: bool) -> bool {
         // From the end, where nothing must be moved up: the order of reports means nothing.
         let kept = self.kept.split_off(self.kept.len().saturating_sub(CHUNK));
+        let gone = self.gone.split_off(self.gone.len().saturating_sub(CHUNK));
         let chunk = Chunk {
             pass: self.pass,
             kept,
+            gone,
             last,
         };
         match self.outbox.send(chunk) {
             Ok(()) => true,
             Err(mut back) => {
                 self.kept.append(&mut back.kept);
+                self.gone.append(&mut back.gone);
                 false
             }
         }

@@ -26,11 +26,13 @@ proptest! {
         let steering = layout(seed);
         let name = |flow: &(u32, u16)| FlowId(u128::from(flow.0) << 16 | u128::from(flow.1));
         let (mut alone, mut together) = (Vec::new(), Vec::new());
-        let mut filter = DivergenceFilter::new(steering.newest(), ShardId(me), 7, &mut alone);
+        let mut gone = Vec::new();
+        let mut filter =
+            DivergenceFilter::new(steering.newest(), ShardId(me), 7, &mut alone, &mut gone);
         for flow in &flows {
             filter.flow(flow.0, flow.1, || name(flow));
         }
-        let mut filter = DivergenceFilter::new(steering.newest(), ShardId(me), 7, &mut together);
+        let mut filter = DivergenceFilter::new(steering.newest(), ShardId(me), 7, &mut together, &mut gone);
         let mut batch = FlowBatch::new((0, 0));
         for flow in &flows {
             if batch.add(flow.0, flow.1, *flow) {

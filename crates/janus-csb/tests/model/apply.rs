@@ -100,7 +100,8 @@ impl World {
     fn all_are_reached(&self, state: &State) -> Outcome {
         let same = state.io.iter().all(|io| io.epoch == state.published);
         let still = state.flows.iter().all(|flow| flow.parcel.is_none());
-        let quiet = state.phase == Phase::Idle && same && still;
+        let moves = self.config.flows.iter().any(|flow| flow.moves > 0);
+        let quiet = state.phase == Phase::Idle && same && still && moves;
         if !quiet || state.rings.heads().next().is_some() {
             return Ok(());
         }
@@ -242,6 +243,7 @@ impl World {
         it.holder = Some(s);
         it.store = store;
         it.life += 1;
+        it.events += 1;
         if store == Store::HalfOpen && self.config.fly {
             it.syn_acks |= 1 << s;
         }
@@ -257,6 +259,7 @@ impl World {
             (Kind::Syn, Store::TimeWait) => {
                 it.store = Store::HalfOpen;
                 it.life += 1;
+                it.events += 1;
             }
             (Kind::Data | Kind::Cookie, Store::HalfOpen) if mine => it.store = Store::Established,
             (Kind::Fin, _) if mine => it.store = Store::TimeWait,
@@ -285,23 +288,23 @@ impl World {
             let held = it.holder == Some(s);
             let moved = state.moved & bit != 0 && (held || self.is(Weak::TellTheDead));
             if self.owner(view) != s && (moved || held && it.store as u8 == store) {
-                let found = &mut state.found[usize::from(view)];
-                // Of one tuple at two shards the later report is of the later life.
-                if !self.is(Weak::AnyReport) {
-                    *found &= !found_bits(flow);
+                let events = it.events;
+                match self.is(Weak::AnyReport) {
+                    true => state.found[usize::from(view)] |= bit,
+                    false => report(state, view, flow, s, events),
                 }
-                *found |= bit;
             }
             state.moved &= !bit;
             // Stubs are looked at last, and tell where the flow went.
             let stub = state.flows[usize::from(flow)].stubs[usize::from(s)];
-            if let Some(Stub { to, .. }) = stub
+            if let Some(Stub { to, at, .. }) = stub
                 && store == STORES - 1
                 && self.owner(view) != to
                 && !self.is(Weak::SilentStubs)
             {
-                let found = &mut state.found[usize::from(view)];
-                *found = *found & !found_bits(flow) | found_bit(flow, to);
+                let it = &state.flows[usize::from(flow)];
+                let late = self.is(Weak::StubsTellOfNow);
+                report(state, view, flow, to, if late { it.events } else { at });
             }
         }
     }
@@ -339,6 +342,7 @@ impl World {
         }
         state.newest += 1;
         state.found[usize::from(state.newest)] = 0;
+        state.found_at[usize::from(state.newest)] = [0; FLOWS];
         state.phase = Phase::Traversing;
         state.shards.iter_mut().for_each(|shard| shard.round = 0);
         state.rings.unmark();
@@ -377,10 +381,24 @@ impl World {
     }
 }
 
+/// A flow that differs is told of, as it was after so many events. Of one tuple at two shards the later counts.
+fn report(state: &mut State, view: u8, flow: u8, shard: u8, at: u8) {
+    let (found, before) = (
+        &mut state.found[usize::from(view)],
+        &mut state.found_at[usize::from(view)][usize::from(flow)],
+    );
+    if *found & found_bits(flow) == 0 || at >= *before {
+        *found = *found & !found_bits(flow) | found_bit(flow, shard);
+        *before = at;
+    }
+}
+
 /// A flow goes from one shard to another, and leaves a stub.
 fn leave(flow: &mut Flow, from: u8, to: u8, view: u8, refused: bool) {
+    flow.events += 1;
+    let at = flow.events;
     flow.parcel = Some(Parcel { from, to, refused });
-    flow.stubs[usize::from(from)] = Some(Stub { to, view });
+    flow.stubs[usize::from(from)] = Some(Stub { to, view, at });
     flow.moved_at = flow.moved_at.max(Some(view));
 }
 

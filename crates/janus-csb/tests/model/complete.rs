@@ -292,7 +292,7 @@ const MOVING_REUSE: Budget = Budget { moves: 1, ..REUSE };
 const MOVING_COOKIE: Budget = Budget { moves: 1, ..COOKIE };
 const MOVING_OPEN: Budget = Budget { moves: 1, ..OPEN };
 
-/// A stub is one hop more, and a parcel that comes back another.
+/// Stubs are so many hops more: one for each move, and another for a parcel that comes back.
 fn moving(stubs: u8, config: Config) -> Config {
     let lives = |flow: &Budget| flow.syn + flow.cookie + flow.opens;
     Config {
@@ -312,15 +312,16 @@ fn flows_move() {
             moving(1, world(&[0, 1, 2], &[MOVING])),
             moving(1, world(&[0, 1], &[MOVING_CLOSING])),
             moving(1, wrong(&[1], world(&[0, 0], &[MOVING]))),
-            moving(1, world(&[0, 0, 0, 0], &[MOVING_TWICE])),
+            moving(2, world(&[0, 0, 0, 0], &[MOVING_TWICE])),
             moving(1, losing(world(&[0, 1], &[MOVING]))),
         ],
         &[
-            moving(1, world(&[0, 1, 2], &[MOVING_TWICE])),
-            moving(1, world(&[0, 1, 0, 1], &[MOVING_TWICE])),
+            moving(2, world(&[0, 1, 2], &[MOVING_TWICE])),
+            moving(2, world(&[0, 1, 0, 1], &[MOVING_TWICE])),
             moving(1, wrong(&[1], world(&[0, 1, 2], &[MOVING]))),
             moving(1, wrong(&[2], world(&[0, 1, 0], &[MOVING_CLOSING]))),
             moving(1, world(&[0, 1, 2], &[MOVING_REUSE])),
+            moving(1, world(&[0, 1, 0], &[MOVING_REUSE])),
             moving(1, world(&[0, 1], &[MOVING_COOKIE])),
             moving(1, world(&[0, 1, 0], &[MOVING_OPEN])),
             moving(1, world(&[0, 1, 2], &[MOVING, SHORT])),

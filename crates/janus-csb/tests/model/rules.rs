@@ -35,6 +35,8 @@ pub(crate) enum Weak {
     LooksBeforeParcels,
     /// 14: a traversal passes over stubs.
     SilentStubs,
+    /// 14: a stub is believed like a flow that was just seen, and not by when it was made.
+    StubsTellOfNow,
     /// 14: a stub goes with the next update, whether or not one has been published since it was made.
     StubsGoEarly,
     /// 14: what comes by a stub and finds nothing goes on like any packet, and may create a flow.

@@ -212,6 +212,8 @@ pub(crate) struct Flow {
     pub(crate) parcel: Option<Parcel>,
     /// What stands at each shard that it has left.
     pub(crate) stubs: [Option<Stub>; SHARDS],
+    /// How often it has begun or moved.
+    pub(crate) events: u8,
     /// The view with which it was last moved.
     pub(crate) moved_at: Nobody,
 }
@@ -231,6 +233,8 @@ pub(crate) struct Stub {
     pub(crate) to: u8,
     /// The view with which it was made.
     pub(crate) view: u8,
+    /// How often the flow had been touched by then.
+    pub(crate) at: u8,
 }
 
 impl Flow {
@@ -285,6 +289,8 @@ pub(crate) struct State {
     pub(crate) flows: [Flow; FLOWS],
     /// What the traversal of each epoch has reported: a bit for each (flow, shard).
     pub(crate) found: [u16; EPOCHS],
+    /// For each, what had happened to the flow by the time of which that is told.
+    pub(crate) found_at: [[u8; FLOWS]; EPOCHS],
     /// Flows that changed their store and are not yet reported: a bit for each (flow, shard).
     pub(crate) moved: u16,
     pub(crate) rings: Rings,
@@ -316,6 +322,7 @@ impl State {
         for epoch in 0..EPOCHS as u8 {
             if epoch < oldest || self.published < epoch && epoch < self.newest {
                 self.found[usize::from(epoch)] = 0;
+                self.found_at[usize::from(epoch)] = [0; FLOWS];
             }
         }
         let mut other = self;

@@ -173,6 +173,7 @@ impl World {
                 refusals: budget.refusals,
                 parcel: None,
                 stubs: [None; SHARDS],
+                events: 0,
                 moved_at: None,
             }
         };
@@ -196,6 +197,7 @@ impl World {
             shards: [shard; SHARDS],
             flows: std::array::from_fn(flow),
             found: [0; EPOCHS],
+            found_at: [[0; FLOWS]; EPOCHS],
             moved: 0,
             rings: Rings::EMPTY,
         }
