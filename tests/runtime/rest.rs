@@ -15,6 +15,7 @@ use janus::{BackendChoice, JoinSet, Runtime};
 
 in_every_layout!(
     every_word_is_answered_and_none_keeps_a_task,
+    a_drained_core_gives_its_rests_away,
     a_shutdown_ends_what_rests,
     a_stop_ends_what_rests,
     rests_end_in_time,
@@ -89,6 +90,46 @@ fn every_word_is_answered_and_none_keeps_a_task(case: Case) {
             stream.shutdown(Shutdown::Write).await.unwrap();
             assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0);
         }
+    });
+    server.stop().unwrap();
+}
+
+/// Core after core is drained until it holds nothing, and restored, while words go on: each is answered, wherever its connection is.
+fn a_drained_core_gives_its_rests_away(case: Case) {
+    if case.cores == 1 {
+        return;
+    }
+    let (near, far) = wire_for(case);
+    let (server, reports) = resting_server(case, near);
+    let told: &'static Reports = Box::leak(Box::new(reports));
+    let balance: &'static _ = Box::leak(Box::new(server.handle().balance()));
+    run_clients(far, 1, move |_| async move {
+        let streams = kept().await;
+        let cores = case.cores;
+        let look = || janus::spawn_blocking(move || told.fresh(cores));
+        for core in 0..cores {
+            balance.drain(core).unwrap();
+            let begun = now();
+            for word in 0.. {
+                for (at, stream) in streams.iter().enumerate() {
+                    say(stream, &pattern(1 + 10 * word, at)).await;
+                }
+                let held = &look().await.unwrap()[core];
+                if held.connections == 0 && held.in_time_wait == 0 && held.half_open == 0 {
+                    break;
+                }
+                let waited = now().saturating_since(begun);
+                assert!(waited < PATIENCE, "core {core} still holds {held:?}");
+                sleep(Duration::from_millis(5)).await;
+            }
+            balance.restore(core).unwrap();
+        }
+        let held = look().await.unwrap();
+        let resting = held.iter().map(|core| core.resting).sum::<usize>();
+        assert_eq!(resting, CLIENTS);
+        let moved = held.iter().map(|core| core.tcp.detached).sum::<u64>();
+        assert!(moved >= CLIENTS as u64, "{moved} moved");
+        drop(streams);
     });
     server.stop().unwrap();
 }

@@ -88,10 +88,11 @@ impl Balance {
         Ok(())
     }
 
-    /// From now on `core` gets no new connections, and the others have its share; those that live there stay until they end.
-    /// What its main and its tasks do goes on. The change is carried out soon, as with
-    /// [`set_weights`](Balance::set_weights), which changes nothing for a core that is drained; nor does a policy. A port on
-    /// which this core alone listens is refused then.
+    /// From now on `core` gets no new connections, and the others have its share. Connections that no task of it has move to the others,
+    /// which serve them on: those at [rest](crate::net::Handler) where the same handler is, those that wait to be accepted, and what ends by
+    /// itself. A connection that a task has stays until it comes to rest or ends. What its main and its tasks do goes on. The change is
+    /// carried out soon, as with [`set_weights`](Balance::set_weights), which changes nothing for a core that is drained; nor does a
+    /// policy. A port on which this core alone listens is refused then.
     ///
     /// # Errors
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) when there is no such core, or no other would get new connections.

@@ -5,6 +5,7 @@
 pub(crate) mod core_context;
 #[cfg(feature = "tokio")]
 mod elsewhere;
+mod emptying;
 mod end;
 mod forwarder;
 pub(crate) mod handlers;
@@ -12,6 +13,7 @@ pub(crate) mod handlers;
 pub(crate) mod hops;
 mod leaving;
 mod losses;
+pub(crate) mod moves;
 mod panic_recovery;
 mod paused;
 mod report;
@@ -222,7 +224,10 @@ impl Shard {
         let now = self.clock.now();
         self.ctx.now.set(now);
         self.ctx.statistics.turn(now);
-        let arrived = self.receive(now);
+        let Some(arrived) = self.receive(now) else {
+            // A flow is about to come, and goes first.
+            return true;
+        };
         let updating = self.serve_update();
         let messages = self.take_messages();
         self.wake_ready();
@@ -233,10 +238,12 @@ impl Shard {
         if looks.is_some_and(|at| now >= at) {
             self.ctx.look_after_stubs(now);
         }
+        self.ctx.look_after_moves(now);
+        let emptying = self.ctx.empty(now);
         self.wake_ready();
         let sent = self.send(now);
         self.pay_ring();
-        let worked = arrived | updating | messages | replied | polled | sent;
+        let worked = arrived | updating | messages | replied | polled | emptying | sent;
         self.work.busy_turns = if worked {
             self.work.busy_turns.saturating_add(1)
         } else {
@@ -263,7 +270,8 @@ impl Shard {
         work.open
     }
 
-    fn receive(&mut self, now: Instant) -> bool {
+    /// `None`: nothing may be done before what another shard is about to send is here.
+    fn receive(&mut self, now: Instant) -> Option<bool> {
         let moved = if self.is_open(now) {
             self.collect()
         } else {
@@ -275,9 +283,14 @@ impl Shard {
         // here, between batches (rule 1).
         let mut steering = ctx.steering.borrow_mut();
         let adopted = steering.refresh();
+        drop(steering);
         if adopted {
             ctx.shared.mailbox.adopted();
+            ctx.forget_moves();
         }
+        // Behind the packets and the steering, so that what was sent before any of them is here (rule 14).
+        let moved = moved | ctx.take_arrivals()?;
+        let steering = ctx.steering.borrow();
         let arrived = &mut self.work.arrived;
         ctx.statistics.took(arrived.len());
         let mut forwarder = ctx.forwarder.borrow_mut();
@@ -285,7 +298,7 @@ impl Shard {
             ctx.go_on_leaving(&mut forwarder.leaving, adopted, arrived);
         }
         if arrived.is_empty() {
-            return moved;
+            return Some(moved);
         }
         if let Some(sampling) = &mut self.work.sampling {
             sampling.packets(arrived.len());
@@ -305,7 +318,7 @@ impl Shard {
             drop(stack);
             ctx.carry_datagrams(astray);
         }
-        true
+        Some(true)
     }
 
     /// Takes what waits in the port and for this shard at other shards. Returns whether anything came, be it for others.
@@ -451,6 +464,10 @@ impl Shard {
         for frame in done.drain(..) {
             stack.completed(frame);
         }
+        if stack.has_homecoming() {
+            drop((stack, pool));
+            ctx.send_home();
+        }
         moved > 0
     }
 
@@ -513,7 +530,15 @@ impl Shard {
         let end = self.work.phase.deadline();
         let stack = self.ctx.stack.borrow().next_deadline();
         let stubs = self.ctx.tuple_claims.borrow().deadline();
-        let all = [stack, self.next_timer(), end, stubs];
+        let moves = self.ctx.moves.borrow().deadline();
+        let all = [
+            stack,
+            self.next_timer(),
+            end,
+            stubs,
+            moves,
+            self.ctx.empties_at(),
+        ];
         all.into_iter().flatten().min()
     }
 }
@@ -529,6 +554,7 @@ fn news(
     let mut steering = ctx.steering.borrow_mut();
     let waits = !reader.is_empty()
         || !forwarded.is_empty()
+        || ctx.moves.borrow().has_news()
         || port.has_waiting()
         || phase.has_news(&ctx.shared.ending)
         || steering.is_behind()

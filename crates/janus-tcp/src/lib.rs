@@ -78,6 +78,6 @@ pub use store::pressure::Pressure;
 pub use store::rest::{REST_HANDLERS, Rest, RestLimits};
 pub use store::schedule::Token;
 pub use store::segment::{Homecoming, Ticket};
-pub use store::stub::STUBS_MAX;
+pub use store::stub::{Moved, STUBS_MAX};
 pub use store::wheel;
 pub use time::Instant;

@@ -52,6 +52,8 @@ pub(crate) struct Wanted {
     pub(crate) planned: bool,
     /// New roles of cores, which decide who gets new connections: applied on top of all that.
     pub(crate) roles: Option<Roles>,
+    /// An update that changes nothing: flows have moved.
+    pub(crate) tidy: bool,
 }
 
 /// Which cores get new connections, and how many in proportion to the others where nothing else says so.
@@ -77,7 +79,7 @@ impl Roles {
 impl Wanted {
     pub(crate) fn is_empty(&self) -> bool {
         let rings = self.ring.is_none() && self.weights.is_none() && self.roles.is_none();
-        self.ports.is_empty() && rings
+        self.ports.is_empty() && rings && !self.tidy
     }
 }
 
@@ -120,6 +122,8 @@ pub(crate) struct Board {
     pub(crate) queue: Counter,
     /// Nanoseconds of work for a connection, the median of the last; 0 before that is known.
     pub(crate) service_ns: Counter,
+    /// The core is to give away what no task of it has.
+    empties: AtomicBool,
     /// Frames and requests lost, and why.
     losses: Lock<Losses>,
 }
@@ -282,8 +286,22 @@ impl ControlMailbox {
         *roles = next;
         self.wanted.lock().roles = Some(roles.clone());
         drop(roles);
+        self.boards[core].empties.store(drained, Ordering::Relaxed);
         self.ring();
         true
+    }
+
+    /// Whether a core is to give away what no task of it has.
+    pub(crate) fn empties(&self, core: u8) -> bool {
+        self.board(core).empties.load(Ordering::Relaxed)
+    }
+
+    /// Requests an update that tells of moves.
+    pub(crate) fn want_tidy(&self) {
+        let before = std::mem::replace(&mut self.wanted.lock().tidy, true);
+        if !before {
+            self.ring();
+        }
     }
 
     /// Requests another policy, or another time between its looks.
@@ -369,6 +387,7 @@ impl ControlMailbox {
             wanted.ports.entry(port).or_insert(cores);
         }
         wanted.roles = wanted.roles.take().or(refused.roles);
+        wanted.tidy |= refused.tidy;
         // A plan is made anew from the state at that time.
         if wanted.ring.is_none() && wanted.weights.is_none() && !refused.planned {
             (wanted.ring, wanted.weights) = (refused.ring, refused.weights);

@@ -5,6 +5,7 @@ mod budget;
 mod collisions;
 mod fall;
 mod leaving;
+mod moves;
 mod rounds;
 mod server;
 mod timing;
@@ -43,8 +44,20 @@ fn world_with(
     layout: Layout,
     configure: impl FnOnce(Builder) -> Builder,
 ) -> (World, Ledger) {
+    world_of(seed, layout, configure, serve)
+}
+
+fn world_of<F>(
+    seed: u64,
+    layout: Layout,
+    configure: impl FnOnce(Builder) -> Builder,
+    main: impl Fn(Ledger) -> F,
+) -> (World, Ledger)
+where
+    F: Future<Output = crate::Result> + 'static,
+{
     let ledger = Ledger::default();
-    let mut world = World::new(seed, layout, configure, || serve(ledger.clone()));
+    let mut world = World::new(seed, layout, configure, || main(ledger.clone()));
     let toeplitz = world.shards[0].ctx.shared.toeplitz.clone();
     let mut rng = Rng::new(!seed);
     for _ in 0..GROUPS {

@@ -242,7 +242,10 @@ fn of_forwards() -> Vec<Family> {
             "Frames that waited for an update that gives a port to the other cores that listen on it." =
             |r| r.forwards.waited;
         parts Counter "janus_forwarded_frames_dropped" "Frames for other cores that were lost." =
-            dropped_forwards, by("cause", ["full", "syn_room", "expired", "waiting"]);
+            dropped_forwards, by("cause", ["full", "syn_room", "expired", "waiting", "over"]);
+        core Counter "janus_moves_lost"
+            "Flows lost on the way to another core: that refused them, and their own had no room any more." =
+            |r| r.forwards.moves_lost;
     }
 }
 
@@ -254,12 +257,15 @@ fn dropped_forwards(report: &CoreReport) -> Vec<u64> {
         dropped_expired,
         waited: _,
         dropped_waiting,
+        dropped_over,
+        moves_lost: _,
     } = report.forwards;
     vec![
         dropped_full,
         dropped_syn_room,
         dropped_expired,
         dropped_waiting,
+        dropped_over,
     ]
 }
 

@@ -62,6 +62,8 @@ fn report_of(values: &mut Values, core: usize) -> CoreReport {
         dropped_full: v(),
         dropped_syn_room: v(),
         dropped_expired: v(),
+        dropped_over: v(),
+        moves_lost: v(),
         waited: v(),
         dropped_waiting: v(),
     };

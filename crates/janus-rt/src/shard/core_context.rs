@@ -11,12 +11,15 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use janus_csb::{FlowId, ShardEnd};
+use janus_io::mpsc::Receiver;
 use janus_mem::Pool;
 use janus_tcp::{ConnId, Error, Instant, ListenerId, SocketOptions, Stack, Token};
 use janus_wire::FlowKey;
 
+use super::emptying::Emptying;
 use super::forwarder::Forwarder;
 use super::handlers::Handlers;
+use super::moves::{Arrival, Moves};
 use super::shared::Shared;
 use super::statistics::LoopStatistics;
 use super::tuple_claims::TupleClaims;
@@ -40,6 +43,7 @@ pub(crate) struct Parts {
     pub(crate) pool: Pool,
     pub(crate) steering: ShardEnd,
     pub(crate) forwarder: Forwarder,
+    pub(crate) arrivals: Receiver<Arrival>,
 }
 
 /// One core's shared part.
@@ -61,6 +65,8 @@ pub(crate) struct CoreContext {
     /// Gone with the tasks.
     pub(crate) handlers: Handlers,
     pub(crate) forwarder: RefCell<Forwarder>,
+    pub(crate) moves: RefCell<Moves>,
+    pub(crate) emptying: RefCell<Emptying>,
     pub(crate) tuple_claims: RefCell<TupleClaims>,
     /// A connection was opened from here.
     pub(crate) has_opened: Cell<bool>,
@@ -138,6 +144,7 @@ impl CoreContext {
             pool,
             steering,
             forwarder,
+            arrivals,
         } = parts;
         CoreContext {
             owner,
@@ -152,6 +159,8 @@ impl CoreContext {
             waiters: RefCell::default(),
             handlers: Handlers::default(),
             forwarder: RefCell::new(forwarder),
+            moves: RefCell::new(Moves::new(arrivals)),
+            emptying: RefCell::default(),
             tuple_claims: RefCell::default(),
             has_opened: Cell::new(false),
             closing: RefCell::default(),

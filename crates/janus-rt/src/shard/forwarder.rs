@@ -12,6 +12,7 @@ use janus_tcp::{Placement, UnknownFlow};
 use janus_wire::{FlowKey, FlowNames, Link, Toeplitz};
 
 use super::leaving::Leaving;
+use super::moves::Arrival;
 
 /// Frames that can wait to be taken in by a shard from other shards.
 pub(crate) const FORWARDS: u32 = 4096;
@@ -20,6 +21,7 @@ pub(crate) const FORWARDS: u32 = 4096;
 #[derive(Clone)]
 pub(crate) struct Door {
     pub(crate) frames: Sender<Frame>,
+    pub(crate) arrivals: Sender<Arrival>,
     pub(crate) bell: Unparker,
 }
 
@@ -35,6 +37,10 @@ pub struct ForwardCounters {
     pub dropped_syn_room: u64,
     /// Frames whose tag was older than any ring still known.
     pub dropped_expired: u64,
+    /// Frames lost because a stub led them to where their flow has ended.
+    pub dropped_over: u64,
+    /// Flows that another shard refused, and for which this one had no room any more.
+    pub moves_lost: u64,
     /// Frames that waited for an update which gives a port to the other shards that listen on it.
     pub waited: u64,
     /// Frames lost because too many waited so.
@@ -62,6 +68,10 @@ impl Forwarder {
             leaving: Leaving::default(),
             counters: ForwardCounters::default(),
         }
+    }
+
+    pub(super) fn door(&self, shard: ShardId) -> &Door {
+        &self.doors[shard.index()]
     }
 
     /// Hands `frame` to `to`.
@@ -129,6 +139,8 @@ enum Next {
     Wait,
     /// It is too old.
     Expired,
+    /// A stub has led it here, and its flow is over.
+    Over,
 }
 
 impl<'a> Walk<'a> {
@@ -160,6 +172,10 @@ impl<'a> Walk<'a> {
 
 impl UnknownFlow for Walk<'_> {
     fn place(&mut self, key: u32, port: u16, tag: u16) -> Placement {
+        if Tag::from_bits(tag).is_redirected() {
+            self.next = Next::Over;
+            return Placement::Elsewhere;
+        }
         self.next = match walk(self.view, self.forwarder.me, key, port, Tag::from_bits(tag)) {
             Step::Stay if self.forwarder.leaving.has(port) => Next::Wait,
             Step::Stay => return Placement::Here,
@@ -183,11 +199,18 @@ impl UnknownFlow for Walk<'_> {
                 self.forwarder.counters.dropped_expired += 1;
                 self.pool.free(frame.buf);
             }
+            Next::Over => {
+                self.forwarder.counters.dropped_over += 1;
+                self.pool.free(frame.buf);
+            }
         }
     }
 
-    /// The tag's epoch never goes back: a shard at which the flow is over walks on from there, so that a packet which comes
-    /// by the same stub again comes with a newer one, until there is none.
+    fn was_redirected(&self, tag: u16) -> bool {
+        Tag::from_bits(tag).is_redirected()
+    }
+
+    /// A shard at which the flow is over drops it, so that none goes round in circles.
     fn redirect(&mut self, to: u16, mut frame: Frame) -> Option<Frame> {
         let Ok(to) = u8::try_from(to).map(ShardId) else {
             return Some(frame);
@@ -195,7 +218,7 @@ impl UnknownFlow for Walk<'_> {
         if to == self.forwarder.me || to.index() >= self.forwarder.doors.len() {
             return Some(frame);
         }
-        frame.tag = self.walked(&frame).bits();
+        frame.tag = Tag::redirected(self.walked(&frame).epoch()).bits();
         self.forwarder.forward(to, frame, self.pool);
         None
     }
@@ -269,6 +292,7 @@ mod tests {
         let doors = senders.into_iter().zip(&parkers);
         let doors = doors.map(|(frames, parker)| Door {
             frames,
+            arrivals: mpsc::inbox(1).0,
             bell: parker.unparker(),
         });
         let forwarder = Forwarder::new(me, Link::Ip, doors.collect());
@@ -475,10 +499,14 @@ mod tests {
                 let mut walk = walk_by(&reader, &mut forwarder, &mut pool);
                 assert!(walk.redirect(1, frame).is_none());
                 let frame = receivers[1].pop().expect("it came");
-                assert_eq!(Tag::from_bits(frame.tag), Tag::new(leaves, false));
-                pool.free(frame.buf);
+                assert_eq!(Tag::from_bits(frame.tag), Tag::redirected(leaves));
+                // Where its flow is over it ends.
+                let mut walk = walk_by(&reader, &mut forwarder, &mut pool);
+                assert_eq!(walk.place(frame.key, 80, frame.tag), Placement::Elsewhere);
+                walk.forward(frame);
             }
         }
+        assert_eq!(forwarder.counters.dropped_over, 6);
         // To oneself, or to no core, nothing goes.
         for to in [0, 2, 256, u16::MAX] {
             let frame = Frame::new(pool.alloc().unwrap(), 60);

@@ -1,7 +1,7 @@
 //! The stack as the balancer's traversal sees it: flows by key, local port and name.
 
 use super::tuple_claims::TupleClaims;
-use janus_csb::{DivergenceFilter, FlowBatch, FlowId, Flows};
+use janus_csb::{DivergenceFilter, FlowBatch, FlowId, Flows, Held, ShardId};
 use janus_tcp::Stack;
 use janus_wire::{FlowKey, FlowKeyV4, FlowKeyV6, FlowNames, Toeplitz};
 
@@ -64,6 +64,16 @@ impl Flows for StackFlows<'_> {
         filter.flows(&mut v4, v4_name);
         filter.flows(&mut v6, v6_name);
         self.ended = next.is_none();
+        if self.ended {
+            for (flow, shard, moved) in self.stack.moved_flows() {
+                let held = Held {
+                    key: toeplitz.key_of(&flow),
+                    port: flow.local_port(),
+                    id: FlowId(names.of(&flow)),
+                };
+                filter.gone_to(ShardId(shard as u8), moved.stamp, held);
+            }
+        }
         next
     }
 

@@ -40,11 +40,17 @@ pub trait UnknownFlow {
     fn forward(&mut self, frame: Frame);
 
     /// Takes a frame of a flow that lives at shard `to` by [`Stack::add_stub`], or gives it back, and it is dropped.
-    /// Should the flow be over there, the frame must not go round in circles: its tag is to say that a ring chose `to`, the
-    /// newest known here, or the one that the tag names if that is newer.
+    /// Should the flow be over there, the frame must not go round in circles: its tag is to say that it
+    /// [was redirected](UnknownFlow::was_redirected), and then it is not placed anywhere else.
     fn redirect(&mut self, to: u16, frame: Frame) -> Option<Frame> {
         let _ = to;
         Some(frame)
+    }
+
+    /// Whether a frame with this tag came by a stub of another shard's.
+    fn was_redirected(&self, tag: u16) -> bool {
+        let _ = tag;
+        false
     }
 
     /// Whether a frame with this tag came to this shard for another reason than its flow's place: then it goes through
@@ -292,7 +298,11 @@ impl Stack {
         }
         // A frame that is gone already is at another shard.
         let place = frame.as_ref().map_or(Placement::Elsewhere, |f| {
-            unknown.place(f.key, parsed.key().local_port(), f.tag)
+            // The stub has led it to the flow's old life, which is here.
+            match old.is_some() && unknown.was_redirected(f.tag) {
+                true => Placement::Here,
+                false => unknown.place(f.key, parsed.key().local_port(), f.tag),
+            }
         });
         if let (Placement::Here, Some(slot)) = (place, old)
             && self.opens_nothing(slot, parsed)

@@ -20,9 +20,6 @@ use crate::store::segment::{Homecoming, Ticket};
 use crate::store::time_wait::TimeWait;
 use crate::time::Instant;
 
-/// Use of random numbers for [`Ticket`]s.
-const TICKETS: u64 = 7;
-
 /// A connection that has left its stack, and the tokens of those who waited for it there. The stack wakes them no more.
 #[derive(Debug)]
 pub struct Detached {
@@ -139,8 +136,7 @@ impl Stack {
         let mut writer = NONE;
         let busy = tcb.hot().map(|id| {
             writer = self.store.hot[id].sender.writer;
-            let Stack { store, rules, .. } = self;
-            let busy = store.pack(id, to, || rules.next_random(TICKETS));
+            let busy = self.store.pack(id, to);
             self.block_is_left(id);
             busy
         });
@@ -186,6 +182,25 @@ impl Stack {
     /// The next buffer that has come home after its connection had left.
     pub fn pop_homecoming(&mut self) -> Option<Homecoming> {
         self.store.blocks.segments.pop_homecoming()
+    }
+
+    /// A parcel that came here goes on to `to` as it is: buffers that come for it follow.
+    pub fn pass_on(&mut self, parcel: &Parcel, to: u16) {
+        for ticket in parcel.tickets() {
+            self.store.blocks.segments.pass_on(ticket, to);
+        }
+    }
+
+    /// A parcel that was made here goes nowhere: buffers of it on the wire come home for `me`, which this shard is.
+    pub fn keep(&mut self, parcel: &Parcel, me: u16) {
+        for ticket in parcel.tickets() {
+            self.store.blocks.segments.stay(ticket, me);
+        }
+    }
+
+    /// Whether there is one.
+    pub fn has_homecoming(&self) -> bool {
+        self.store.blocks.segments.has_homecoming()
     }
 
     /// Takes in a buffer that was on the wire of the stack that a connection came from.

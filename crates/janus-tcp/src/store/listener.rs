@@ -220,6 +220,12 @@ impl Listeners {
         Some(&mut listener.acceptor)
     }
 
+    /// Whether a connection waits to be accepted.
+    pub(crate) fn has_waiting(&self, port: u16, conn: ConnSlot) -> bool {
+        self.on_port(port)
+            .any(|(_, listener)| listener.queue.contains(&conn))
+    }
+
     /// A connection does not wait to be accepted any more. False when it did not.
     pub(crate) fn withdraw(&mut self, port: u16, conn: ConnSlot) -> bool {
         let mut next = self.by_port[usize::from(port)];

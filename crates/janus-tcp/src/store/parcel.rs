@@ -25,7 +25,7 @@ use crate::store::pmtu;
 use crate::store::recovery::Recovery;
 use crate::store::reorder::Beyond;
 use crate::store::rest::Rest;
-use crate::store::segment::{Away, Segment};
+use crate::store::segment::{Away, Segment, Ticket};
 use crate::store::time_wait::TimeWait;
 use crate::store::tuning::Tuning;
 use crate::store::urgent::Urgent;
@@ -194,6 +194,16 @@ impl Parcel {
             Content::Connection(conn) => conn.rest,
             _ => None,
         }
+    }
+
+    /// Buffers that are on a wire.
+    pub(crate) fn tickets(&self) -> impl Iterator<Item = Ticket> {
+        let busy = match &self.content {
+            Content::Connection(conn) => conn.busy.as_deref(),
+            _ => None,
+        };
+        let away = busy.into_iter().flat_map(|busy| &busy.away);
+        away.map(|(_, ticket)| *ticket)
     }
 
     /// Whether it is nothing but its record: nothing in flight, queued, unread or timed.

@@ -67,6 +67,14 @@ impl Rest {
         Rest(self.0 & !FRESH & !u32::from(u16::MAX) | u32::from(bits))
     }
 
+    /// This rest at a handler that has another number, in another stack.
+    #[must_use]
+    pub fn at(self, handler: u8) -> Rest {
+        let Rest(new) = Rest::new(handler);
+        let handlers = (REST_HANDLERS as u32 - 1) << HANDLER_SHIFT;
+        Rest(self.0 & !handlers | new & handlers)
+    }
+
     /// Whether nothing has come since the connection was new.
     #[inline]
     pub fn is_fresh(self) -> bool {

@@ -16,6 +16,17 @@ pub const STUBS_MAX: u32 = 1 << 16;
 pub(crate) struct Stub {
     /// Where the flow lives.
     pub(crate) shard: u16,
+    /// A flow that has moved there left it.
+    pub(crate) moved: Option<Moved>,
+}
+
+/// The moment of a move, as the balancer counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// Epoch of the newest ring that the shard knew.
+    pub epoch: u16,
+    /// Number of the moment, by which reports of one flow are ordered.
+    pub stamp: u32,
 }
 
 /// The store, made when the first stub comes.
@@ -38,6 +49,16 @@ impl Stubs {
         self.store()[id].shard
     }
 
+    /// All of them, with the flows they stand for.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u32, FlowKey, Stub)> {
+        let store = self.0.as_ref();
+        let places = store
+            .into_iter()
+            .flat_map(|store| store.places().map(move |id| (id, store)));
+        let stubs = places.map(|(id, store)| (id, store.key(id), store[id]));
+        stubs.filter(|(_, key, _)| key.local_port() != 0)
+    }
+
     #[inline(never)]
     pub(crate) fn prefetch(&self, id: u32) {
         if let Some(store) = &self.0 {
@@ -47,7 +68,8 @@ impl Stubs {
 
     pub(crate) fn see(&self, family: Family, range: (u32, u32), see: impl FnMut(&FlowKey)) -> u32 {
         match &self.0 {
-            Some(store) => store.see(family, range, |_| true, see),
+            // Of a flow that has moved another shard tells.
+            Some(store) => store.see(family, range, |stub| stub.moved.is_none(), see),
             None => 0,
         }
     }

@@ -37,6 +37,18 @@ pub(super) async fn serve(ledger: Ledger) -> crate::Result {
     }
 }
 
+/// Like [`serve`], where the last core has no handler: what is at rest elsewhere is not taken in there.
+pub(super) async fn serve_unlike(ledger: Ledger, cores: usize) -> crate::Result {
+    let mut server = Server::new(ledger)?;
+    if crate::core_id() == Some(cores - 1) {
+        server.at_rest = None;
+    }
+    let listener = listener().await?;
+    loop {
+        server.accepted(listener.accept().await?);
+    }
+}
+
 pub(super) async fn listener() -> std::io::Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::UNSPECIFIED, SERVER.1)).await
 }
@@ -44,7 +56,7 @@ pub(super) async fn listener() -> std::io::Result<TcpListener> {
 /// A core's way to serve its connections: every second in a task of its own, the others at rest whenever there is nothing to read.
 pub(super) struct Server {
     ledger: Ledger,
-    at_rest: Handler,
+    at_rest: Option<Handler>,
 }
 
 impl Server {
@@ -58,14 +70,17 @@ impl Server {
             }
             told
         })?;
-        Ok(Server { ledger, at_rest })
+        Ok(Server {
+            ledger,
+            at_rest: Some(at_rest),
+        })
     }
 
     /// One more connection.
     pub(super) fn accepted(&self, (stream, peer): (TcpStream, SocketAddr)) {
         self.ledger.0.borrow_mut().accepted += 1;
-        if peer.port() % 2 == 0 {
-            self.at_rest.rest(stream).expect("it is of this core");
+        if let Some(at_rest) = self.at_rest.as_ref().filter(|_| peer.port() % 2 == 0) {
+            at_rest.rest(stream).expect("it is of this core");
             return;
         }
         let ledger = self.ledger.clone();

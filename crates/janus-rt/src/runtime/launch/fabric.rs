@@ -16,6 +16,7 @@ use crate::config::{Placement, Settings};
 use crate::control::mailbox::ControlMailbox;
 use crate::control::rests::PollingRest;
 use crate::inbox::{Inbox, InboxReader};
+use crate::shard::moves::{ARRIVALS, Arrival};
 use crate::shard::{Door, FORWARDS};
 
 /// Ways of all cores.
@@ -35,6 +36,7 @@ pub(super) struct Berth {
     pub(super) reader: InboxReader,
     pub(super) port: Port,
     pub(super) forwarded: Receiver<Frame>,
+    pub(super) arrivals: Receiver<Arrival>,
 }
 
 impl Fabric {
@@ -63,9 +65,11 @@ impl Fabric {
         let shards = shards.map(|((parker, mut port), bell)| {
             port.set_batching(settings.batch);
             let (frames, forwarded) = mpsc::inbox(FORWARDS);
+            let (arrivals_to, arrivals) = mpsc::inbox(ARRIVALS);
             let bell = bell.clone();
             doors.push(Door {
                 frames,
+                arrivals: arrivals_to,
                 bell: bell.clone(),
             });
             Berth {
@@ -73,6 +77,7 @@ impl Fabric {
                 reader: InboxReader::new(move || _ = bell.wake()),
                 port,
                 forwarded,
+                arrivals,
             }
         });
         Ok(Fabric {

@@ -101,6 +101,7 @@ impl Seed {
             reader,
             port,
             forwarded,
+            arrivals,
         } = berth;
         let inbox = reader.inbox().clone();
         let identity = ShardIdentity::register(inbox.clone())?;
@@ -117,6 +118,7 @@ impl Seed {
             pool: device_pool(&common.depot),
             steering: end,
             forwarder,
+            arrivals,
         };
         let ctx = CoreContext::new(owner, core, common.shared.clone(), parts);
         let executor = common.executor(core, identity)?;

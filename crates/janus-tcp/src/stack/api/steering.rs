@@ -8,12 +8,13 @@ use crate::stack::Stack;
 use crate::stack::api::readdress::Addressing;
 use crate::stack::api::traverse::{PARTS, Shelf, any};
 use crate::stack::input::UnknownFlow;
-use crate::store::cold::{EndReason, State, Tcb};
+use crate::store::cold::{EndReason, State, Tcb, flag};
 use crate::store::flows::{Family, Flows};
 use crate::store::moves::MOVES_MAX;
 use crate::store::records::Record;
+use crate::store::rest::Rest;
 use crate::store::schedule::MAX_REPLIES;
-use crate::store::stub::{STUBS_MAX, Stub};
+use crate::store::stub::{Moved, STUBS_MAX, Stub};
 use crate::time::Instant;
 
 impl Stack {
@@ -194,6 +195,15 @@ impl Stack {
     /// Packets of `flow` are from now on handed to [`UnknownFlow::redirect`] for `shard`, which may open it when this has
     /// succeeded, and not before. [`Error::AddrInUse`]: the flow lives here, in TIME-WAIT perhaps, or a stub of it does.
     pub fn add_stub(&mut self, flow: &FlowKey, shard: u16) -> Result<(), Error> {
+        self.make_stub(flow, shard, None)
+    }
+
+    /// Like [`Stack::add_stub`] for a flow that has just moved to `shard`.
+    pub fn leave_stub(&mut self, flow: &FlowKey, shard: u16, moved: Moved) -> Result<(), Error> {
+        self.make_stub(flow, shard, Some(moved))
+    }
+
+    fn make_stub(&mut self, flow: &FlowKey, shard: u16, moved: Option<Moved>) -> Result<(), Error> {
         let hash = self.index.hash.flow(flow);
         if self.record_of(flow).is_some() {
             return Err(Error::AddrInUse);
@@ -204,7 +214,7 @@ impl Stack {
         }
         let store = self.index.stubs.0.as_mut().expect("made above");
         let id = store.alloc(flow).ok_or(Error::TooManyConnections)?;
-        store[id] = Stub { shard };
+        store[id] = Stub { shard, moved };
         if self.file(hash, Record::Stub(id)) {
             return Ok(());
         }
@@ -233,6 +243,38 @@ impl Stack {
         match self.record_of(flow) {
             Some(Record::Stub(id)) => Some(self.index.stubs.shard(id)),
             _ => None,
+        }
+    }
+
+    /// The flows that have moved, where to, and when.
+    pub fn moved_flows(&self) -> impl Iterator<Item = (FlowKey, u16, Moved)> {
+        let stubs = self.index.stubs.all();
+        stubs.filter_map(|(_, flow, stub)| Some((flow, stub.shard, stub.moved?)))
+    }
+
+    /// Stubs of moves go for whose epochs `over` holds.
+    pub fn forget_moves(&mut self, over: impl Fn(u16) -> bool) {
+        let stubs = self.index.stubs.all();
+        let is_over = |stub: &Stub| stub.moved.is_some_and(|moved| over(moved.epoch));
+        let over = stubs.filter(|(_, _, stub)| is_over(stub));
+        for (id, flow, _) in over.collect::<Vec<_>>() {
+            let hash = self.index.hash.flow(&flow);
+            self.index.table.remove(hash, Record::Stub(id).encode());
+            self.free_stub(id);
+        }
+    }
+
+    /// Whether no task of an application has the flow: it is at rest, waits to be accepted, or is the stack's own.
+    pub fn is_unattended(&mut self, flow: &FlowKey) -> bool {
+        match self.record_of(flow) {
+            Some(Record::Connection(conn)) => {
+                let tcb = &self.store.tcbs[conn];
+                let rests = Rest::of_word(tcb.reader).is_some();
+                let waits = || self.index.listeners.has_waiting(flow.local_port(), conn);
+                rests || tcb.has(flag::ORPHAN) || waits()
+            }
+            Some(Record::HalfOpen(_) | Record::TimeWait(_)) => true,
+            Some(Record::Stub(_)) | None => false,
         }
     }
 

@@ -210,7 +210,7 @@ fn a_stack_that_refuses_keeps_nothing_and_gives_all_back() {
     };
     let bytes = parcels().swap_remove(0);
     let (mut stack, depot) = another(&config);
-    let mut refusal = |stack: &mut Stack, bytes: &[u8]| {
+    let refusal = |stack: &mut Stack, bytes: &[u8]| {
         let parcel = Parcel::decode(bytes, stack.pool()).expect("whole");
         let refused = stack.adopt(ELSEWHERE, parcel).expect_err("no place");
         assert_eq!(stack.audit(), Ok(()));

@@ -18,14 +18,9 @@ pub(crate) struct Reserved {
 }
 
 impl Store {
-    /// Takes out all that hangs on a hot block, for the stack `to`; `number` gives numbers that are new. The block stays, with its
+    /// Takes out all that hangs on a hot block, for the stack `to`. The block stays, with its
     /// places in queues and in the wheel.
-    pub(crate) fn pack(
-        &mut self,
-        id: HotId,
-        to: u16,
-        mut number: impl FnMut() -> u64,
-    ) -> Box<Busy> {
+    pub(crate) fn pack(&mut self, id: HotId, to: u16) -> Box<Busy> {
         let (block, blocks) = (&mut self.hot[id], &mut self.blocks);
         let mut hot = core::mem::take(block);
         core::mem::swap(&mut block.timers.timer, &mut hot.timers.timer);
@@ -66,7 +61,7 @@ impl Store {
         let mut away = Vec::new();
         let mut take = |list: &mut SegList, away: &mut _| {
             let head = core::mem::take(list).head;
-            blocks.segments.pack(head, to, away, &mut number)
+            blocks.segments.pack(head, to, away)
         };
         let flight = take(&mut hot.sender.flight, &mut away);
         let unsent = take(&mut hot.sender.unsent, &mut Vec::new());

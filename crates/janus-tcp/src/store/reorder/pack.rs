@@ -68,7 +68,7 @@ impl Reorders {
             let first = self.ranges.first(self.blocks[id].root);
             let range = self.unlink(id, first);
             // Nothing that was received is on the wire.
-            let segments = memory.segments.pack(range.head, 0, &mut Vec::new(), || 0);
+            let segments = memory.segments.pack(range.head, 0, &mut Vec::new());
             ranges.push(segments);
         }
         self.queue.unlink(&mut self.blocks, id);

@@ -2,6 +2,7 @@
 //! there they go after the connection, however often it has moved meanwhile, under a number that its parcel carries along.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 
 use janus_mem::{PacketBuf, Pool};
 
@@ -50,19 +51,23 @@ pub(super) struct Homes {
     /// Those that another's has.
     expected: BTreeMap<Ticket, Expected>,
     on_the_way: VecDeque<Homecoming>,
+    /// Makes numbers that no other stack makes, whatever secrets they share.
+    numbers: RandomState,
+    numbered: u64,
 }
 
 impl Segments {
-    /// The segment's connection moves to `to` while its buffer is on the wire; `new` is a number that is new. Returns the number that it is
-    /// known by, and whether this stack's device has it, so that the descriptor must wait for it.
-    pub(super) fn leaves_wire_behind(&mut self, id: SegId, to: u16, new: u64) -> (Ticket, bool) {
+    /// The segment's connection moves to `to` while its buffer is on the wire. Returns the number that it is known by, and whether this
+    /// stack's device has it, so that the descriptor must wait for it.
+    pub(super) fn leaves_wire_behind(&mut self, id: SegId, to: u16) -> (Ticket, bool) {
         let mut known = self.homes.expected.iter_mut();
         let known = known.find(|(_, at)| matches!(at, Expected::Here(here) if *here == id));
         if let Some((ticket, at)) = known {
             *at = Expected::Gone(to);
             return (*ticket, false);
         }
-        let ticket = Ticket(new);
+        self.homes.numbered += 1;
+        let ticket = Ticket(self.homes.numbers.hash_one(self.homes.numbered));
         self.homes.sent.insert(id, (ticket, to));
         (ticket, true)
     }
@@ -70,6 +75,19 @@ impl Segments {
     /// The segment's buffer is on another stack's wire.
     pub(super) fn expect(&mut self, ticket: Ticket, id: SegId) {
         self.homes.expected.insert(ticket, Expected::Here(id));
+    }
+
+    /// A connection with such a buffer goes on to `to` without having been here.
+    pub(crate) fn pass_on(&mut self, ticket: Ticket, to: u16) {
+        self.homes.expected.insert(ticket, Expected::Gone(to));
+    }
+
+    /// The connection of such a buffer went nowhere: this is shard `me`.
+    pub(crate) fn stay(&mut self, ticket: Ticket, me: u16) {
+        let sent = self.homes.sent.values_mut();
+        for (_, to) in sent.filter(|(sent, _)| *sent == ticket) {
+            *to = me;
+        }
     }
 
     /// The buffer of a segment that is over has come from the wire.
@@ -109,6 +127,10 @@ impl Segments {
     /// The next buffer that has to go after its connection.
     pub(crate) fn pop_homecoming(&mut self) -> Option<Homecoming> {
         self.homes.on_the_way.pop_front()
+    }
+
+    pub(crate) fn has_homecoming(&self) -> bool {
+        !self.homes.on_the_way.is_empty()
     }
 
     /// Buffers that are awaited for connections that are gone or from stacks that they came from.

@@ -63,14 +63,12 @@ impl Segments {
         core::iter::successors(head, |&id| self.slab[id].next)
     }
 
-    /// Takes a chain of segments out, for `to`. Those whose buffers are on the wire are named in `away`; `number` gives numbers that
-    /// are new.
+    /// Takes a chain of segments out, for `to`. Those whose buffers are on the wire are named in `away`.
     pub(crate) fn pack(
         &mut self,
         head: Option<SegId>,
         to: u16,
         away: &mut Vec<Away>,
-        mut number: impl FnMut() -> u64,
     ) -> Vec<Segment> {
         let mut packed = Vec::new();
         let mut at = head;
@@ -85,7 +83,7 @@ impl Segments {
                 ..*seg
             });
             if seg.has(seg_flag::AWAY) {
-                let (ticket, waits) = self.leaves_wire_behind(id, to, number());
+                let (ticket, waits) = self.leaves_wire_behind(id, to);
                 away.push((packed.len() as u32 - 1, ticket));
                 if waits {
                     self.slab[id].flags |= seg_flag::ORPHAN;

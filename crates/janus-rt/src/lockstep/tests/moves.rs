@@ -1,0 +1,123 @@
+//! Flows move from shard to shard while rings change, cores are drained and come back, and packets are late, lost and doubled: rule 14 on
+//! real shards. `JANUS_LOCKSTEP_SEED` runs one again.
+
+use std::time::Duration;
+
+use janus_csb::ShardId;
+use janus_tcp::{Config, SynCookies};
+use janus_wire::FlowKey;
+
+use super::server::serve_unlike;
+use super::updates::{Changes, held_twice, seeds};
+use super::{COMBINED, SPLIT, run_with, world_of};
+use crate::lockstep::rng::Rng;
+use crate::lockstep::{Layout, World};
+use crate::shard::hops;
+
+/// Connections in one run.
+const CONNECTIONS: u64 = 700;
+/// Steps between two looks at who holds what.
+const LOOK: u64 = 997;
+/// Steps between two moves, about.
+const MOVE: u64 = 60;
+/// Steps between two words to the balancer, about.
+const CAST: u64 = 30_000;
+
+/// Outcome of a run.
+#[derive(Debug, Default)]
+struct Seen {
+    updates: u64,
+    left: u64,
+    came: u64,
+    refused: u64,
+    lost: u64,
+    over: u64,
+    hops: u32,
+    problems: Vec<String>,
+}
+
+/// Has some flow of some shard move to another, if it may.
+fn move_one(world: &World, rng: &mut Rng) {
+    let shards = world.shards.len() as u64;
+    let ctx = &world.shards[rng.below(shards) as usize].ctx;
+    let mut flows: Vec<FlowKey> = Vec::new();
+    ctx.on_stack(|stack, _| stack.visit_flows(0, usize::MAX, |flow| flows.push(*flow)));
+    if flows.is_empty() {
+        return;
+    }
+    let flow = flows[rng.below(flows.len() as u64) as usize];
+    let to = ShardId(rng.below(shards) as u8);
+    if to != ShardId(ctx.core) {
+        ctx.move_flow(&flow, to);
+    }
+}
+
+fn one_run(seed: u64, layout: Layout, cookies: SynCookies) -> Seen {
+    let tcp = Config {
+        syn_cookies: cookies,
+        time_wait: Duration::from_millis(30),
+        ..Config::default()
+    };
+    hops::take();
+    let serve = |ledger| serve_unlike(ledger, layout.shards);
+    let (mut world, ledger) = world_of(seed, layout, |builder| builder.tcp(tcp), serve);
+    for shard in &mut world.shards {
+        (shard.work.update.places, shard.work.update.places_max) = (16, 16);
+    }
+    let mut rng = Rng::new(seed ^ 0x40be);
+    let mut changes = Changes::new(seed ^ 0x5eed);
+    let mut seen = Seen::default();
+    run_with(&mut world, CONNECTIONS, |world| {
+        changes.go_on(world);
+        if rng.one_in(MOVE) {
+            move_one(world, &mut rng);
+        }
+        if rng.one_in(CAST) {
+            let core = rng.below(world.shards.len() as u64) as usize;
+            let drained = rng.one_in(2);
+            world.conductor.mailbox.want_drained(core, drained);
+        }
+        if world.steps % LOOK == 0 {
+            seen.problems.extend(held_twice(world));
+        }
+        seen.problems.is_empty() && world.peer.tally.broken.is_empty()
+    });
+    seen.updates = world.conductor.mailbox.done().updates;
+    for shard in &world.shards {
+        let counters = *shard.ctx.stack.borrow().counters();
+        (seen.left, seen.came) = (seen.left + counters.detached, seen.came + counters.adopted);
+        seen.refused += shard.ctx.moves.borrow().refused;
+        let forwards = shard.ctx.forwarder.borrow().counters;
+        (seen.lost, seen.over) = (
+            seen.lost + forwards.moves_lost,
+            seen.over + forwards.dropped_over,
+        );
+    }
+    seen.hops = hops::take().0;
+    seen.problems.extend(world.peer.tally.broken.clone());
+    seen.problems.extend(ledger.errors());
+    seen
+}
+
+fn hold(layout: Layout, first: u64, count: u64) {
+    for seed in seeds(first, count) {
+        let seen = one_run(seed, layout, SynCookies::Pressure);
+        println!("JANUS_LOCKSTEP_SEED={seed} {layout:?}: {seen:?}");
+        assert_eq!(seen.problems, Vec::<String>::new(), "seed {seed}");
+        assert!(seen.hops <= 4, "seed {seed}: {} hops", seen.hops);
+        assert!(seen.updates > 10 && seen.left > 300, "{seen:?}");
+        // Handshakes that are on their way when the program ends find no listener any more.
+        assert!(seen.left - seen.came <= 3 && seen.lost == 0, "{seen:?}");
+        assert!(seen.refused > 5, "{seen:?}");
+    }
+}
+
+#[test]
+fn no_connection_is_lost_by_moves_with_io_cores() {
+    hold(SPLIT, 2_100, 3);
+}
+
+#[test]
+fn no_connection_is_lost_by_moves_where_every_shard_polls() {
+    hold(COMBINED, 2_200, 3);
+}

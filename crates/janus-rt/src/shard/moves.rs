@@ -1,0 +1,285 @@
+//! Flows that move from one shard to another (rule 14 of the balancer's protocol): a parcel goes, a stub stays. What arrives is taken in before
+//! packets and before a traversal, so that no packet comes to a place where its flow is not yet. Which flows move, and when, is said
+//! by `emptying`; what a parcel is, by `janus-tcp`.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use janus_csb::{Epoch, ShardId};
+use janus_io::mpsc::{Receiver, SendError};
+use janus_tcp::{ConnId, Homecoming, Instant, Moved, Parcel, Refusal, Refused};
+use janus_wire::FlowKey;
+
+use super::core_context::CoreContext;
+use super::handlers::HandlerName;
+
+/// How long after a move an update is asked for that tells of it: two let its stub go.
+const TIDY: Duration = Duration::from_millis(100);
+/// Arrivals that can wait for a shard.
+pub(crate) const ARRIVALS: u32 = 1024;
+
+/// An arrival at a shard from another, taken in before packets.
+pub(crate) enum Arrival {
+    Flow(Box<Sent>),
+    /// A buffer that was on the wire of the shard that a connection came from.
+    Buffer(Homecoming),
+}
+
+/// A flow on its way.
+pub(crate) struct Sent {
+    parcel: Parcel,
+    from: ShardId,
+    /// The newest epoch that the sender knew.
+    epoch: Epoch,
+    /// The handler that serves the connection, if it is at rest.
+    handler: Option<HandlerName>,
+    /// It comes home.
+    refused: bool,
+}
+
+/// A shard's part in moves.
+pub(crate) struct Moves {
+    arrivals: Receiver<Arrival>,
+    /// Parcels that other shards had no room for.
+    outbox: VecDeque<(ShardId, Arrival)>,
+    /// Flows that have moved of late, and the epoch of that: they move again once a newer one is published.
+    settled: HashMap<FlowKey, Epoch>,
+    /// The newest ring that was adopted.
+    view: Epoch,
+    /// When an update is asked for, by which stubs go.
+    tidy_at: Option<Instant>,
+    /// Parcels that did not find what they need here.
+    pub(crate) refused: u64,
+}
+
+impl Moves {
+    pub(crate) fn new(arrivals: Receiver<Arrival>) -> Moves {
+        Moves {
+            arrivals,
+            outbox: VecDeque::new(),
+            settled: HashMap::new(),
+            view: Epoch::default(),
+            tidy_at: None,
+            refused: 0,
+        }
+    }
+
+    /// When stubs are looked after.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.tidy_at
+    }
+
+    /// Something has come, or has still to go.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.arrivals.is_empty() || !self.outbox.is_empty()
+    }
+}
+
+impl CoreContext {
+    /// Takes in what has arrived. `None`: somebody is about to send, and nothing else may be done before; else whether anything moved.
+    pub(super) fn take_arrivals(&self) -> Option<bool> {
+        let mut worked = false;
+        loop {
+            let arrival = self.moves.borrow_mut().arrivals.pop();
+            match arrival {
+                Some(Arrival::Flow(sent)) => self.arrives(*sent),
+                Some(Arrival::Buffer(home)) => {
+                    self.on_stack(|stack, _| stack.comes_home(home.ticket, home.buf));
+                }
+                None if self.moves.borrow().arrivals.waiting() > 0 => return None,
+                None => break,
+            }
+            worked = true;
+        }
+        self.send_outbox();
+        Some(worked)
+    }
+
+    /// A steering was adopted: flows of whose moves an update has told may move again. With another ring, stubs of those go (rule 14).
+    pub(super) fn forget_moves(&self) {
+        let steering = self.steering.borrow();
+        let steering = steering.steering();
+        let (newest, published) = (steering.newest().epoch(), steering.published().epoch());
+        let is_over = |epoch: Epoch| published.since(epoch) > 0;
+        let mut moves = self.moves.borrow_mut();
+        let anew = std::mem::replace(&mut moves.view, newest) != newest;
+        moves.settled.retain(|_, epoch| !is_over(*epoch));
+        drop(moves);
+        self.on_stack(|stack, _| {
+            if anew && stack.stubs() > 0 {
+                stack.forget_moves(|epoch| is_over(Epoch::new(epoch)));
+            }
+        });
+    }
+
+    /// This moment, as the balancer counts.
+    fn moved_now(&self) -> Moved {
+        let steering = self.steering.borrow();
+        Moved {
+            epoch: steering.steering().newest().epoch().number(),
+            stamp: steering.stamp(),
+        }
+    }
+
+    /// Sends a flow that no task has to another shard. False, and the flow is where it was, if it cannot go now.
+    pub(crate) fn move_flow(&self, flow: &FlowKey, to: ShardId) -> bool {
+        if self.moves.borrow().settled.contains_key(flow) {
+            return false;
+        }
+        let moved = self.moved_now();
+        let (epoch, me) = (Epoch::new(moved.epoch), ShardId(self.core));
+        let mut stack = self.stack.borrow_mut();
+        if !stack.is_unattended(flow) {
+            return false;
+        }
+        let Ok(left) = stack.detach_flow(self.now.get(), flow, to.0.into()) else {
+            return false;
+        };
+        let rest = left.parcel.rest();
+        let handler = rest.and_then(|rest| self.handlers.name_of(rest.handler()));
+        let stands = stack.leave_stub(flow, to.0.into(), moved).is_ok();
+        drop(stack);
+        self.stub_stands();
+        let sent = Sent {
+            parcel: left.parcel,
+            from: me,
+            epoch,
+            handler,
+            refused: false,
+        };
+        let back = if !stands || rest.is_some() && handler.is_none() {
+            Some(sent)
+        } else {
+            match self.send_to(to, Arrival::Flow(Box::new(sent))) {
+                Err(Arrival::Flow(sent)) => Some(*sent),
+                Ok(()) | Err(Arrival::Buffer(_)) => None,
+            }
+        };
+        let Some(sent) = back else { return true };
+        self.on_stack(|stack, _| stack.keep(&sent.parcel, me.0.into()));
+        self.takes_back(sent);
+        false
+    }
+
+    fn stub_stands(&self) {
+        let due = self.now.get() + TIDY;
+        self.moves.borrow_mut().tidy_at.get_or_insert(due);
+    }
+
+    /// Asks for an update while there are stubs of moves.
+    pub(super) fn look_after_moves(&self, now: Instant) {
+        let due = self.moves.borrow().tidy_at.is_some_and(|at| now >= at);
+        if !due {
+            return;
+        }
+        let stand = self.on_stack(|stack, _| stack.moved_flows().next().is_some());
+        if stand {
+            self.shared.mailbox.want_tidy();
+        }
+        self.moves.borrow_mut().tidy_at = stand.then(|| now + TIDY);
+    }
+
+    fn send_to(&self, to: ShardId, arrival: Arrival) -> Result<(), Arrival> {
+        let forwarder = self.forwarder.borrow();
+        let door = forwarder.door(to);
+        match door.arrivals.send(arrival) {
+            Ok(()) => {
+                door.bell.wake();
+                Ok(())
+            }
+            Err(SendError::Full(back) | SendError::Closed(back)) => Err(back),
+        }
+    }
+
+    /// Sends on the parcels that found no room, in their order.
+    fn send_outbox(&self) {
+        loop {
+            let next = self.moves.borrow_mut().outbox.pop_front();
+            let Some((to, arrival)) = next else { return };
+            if let Err(back) = self.send_to_by_stub(to, arrival) {
+                self.moves.borrow_mut().outbox.push_front((to, back));
+                return;
+            }
+        }
+    }
+
+    /// Sends something; where it is a flow a stub of it stands here from before it can be there.
+    fn send_to_by_stub(&self, to: ShardId, arrival: Arrival) -> Result<(), Arrival> {
+        let Arrival::Flow(sent) = &arrival else {
+            return self.send_to(to, arrival);
+        };
+        let (flow, shard) = (*sent.parcel.flow(), u16::from(to.0));
+        let moved = self.moved_now();
+        let stub = self.on_stack(|stack, _| stack.leave_stub(&flow, shard, moved));
+        self.stub_stands();
+        let sent = self.send_to(to, arrival);
+        if sent.is_err() && stub.is_ok() {
+            // Packets that come meanwhile are lost, and sent again.
+            self.on_stack(|stack, _| stack.remove_stub(&flow, shard));
+        }
+        sent
+    }
+
+    fn arrives(&self, sent: Sent) {
+        let (flow, epoch) = (*sent.parcel.flow(), sent.epoch);
+        self.moves.borrow_mut().settled.insert(flow, epoch);
+        if sent.refused {
+            return self.takes_back(sent);
+        }
+        let handler = match sent.handler {
+            None => Ok(None),
+            Some(name) => self.handlers.named(name).map(Some).ok_or(()),
+        };
+        let back = match handler {
+            Ok(handler) => match self.adopt(sent.parcel, handler) {
+                Ok(()) => return,
+                Err(refused) => refused.parcel,
+            },
+            Err(()) => sent.parcel,
+        };
+        let home = sent.from;
+        self.on_stack(|stack, _| stack.pass_on(&back, home.0.into()));
+        let back = Sent {
+            parcel: back,
+            refused: true,
+            ..sent
+        };
+        let back = (home, Arrival::Flow(Box::new(back)));
+        let mut moves = self.moves.borrow_mut();
+        moves.refused += 1;
+        moves.outbox.push_back(back);
+    }
+
+    /// The flow is here again as it was.
+    fn takes_back(&self, sent: Sent) {
+        let handler = sent.parcel.rest().map(|rest| rest.handler());
+        let adopted = self.adopt(sent.parcel, handler);
+        // A listener that has gone meanwhile took those with it that waited for it.
+        let lost = adopted.is_err_and(|refused| refused.why != Refusal::NoListener);
+        self.forwarder.borrow_mut().counters.moves_lost += u64::from(lost);
+    }
+
+    fn adopt(&self, parcel: Parcel, handler: Option<u8>) -> Result<(), Box<Refused>> {
+        let rest = parcel.rest();
+        let mut stack = self.stack.borrow_mut();
+        let conn: Option<ConnId> = stack.adopt(self.now.get(), parcel)?;
+        if let (Some(conn), Some(rest), Some(handler)) = (conn, rest, handler) {
+            // It is open, or has just ended: then its handler learns that.
+            let _ = stack.rest_on(conn, rest.at(handler));
+        }
+        Ok(())
+    }
+
+    /// Buffers that have come home after their connections had left go after them.
+    pub(super) fn send_home(&self) {
+        let mut stack = self.stack.borrow_mut();
+        let mut moves = self.moves.borrow_mut();
+        while let Some(home) = stack.pop_homecoming() {
+            let to = ShardId(home.to as u8);
+            match to == ShardId(self.core) {
+                true => stack.comes_home(home.ticket, home.buf),
+                false => moves.outbox.push_back((to, Arrival::Buffer(home))),
+            }
+        }
+    }
+}
