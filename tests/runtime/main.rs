@@ -19,6 +19,7 @@ mod foreign_waker;
 mod in_pieces;
 mod live_updates;
 mod net;
+mod offers;
 mod overload;
 mod panicking_core;
 mod paused_time;

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use janus_csb::MAX_POINTS;
 pub use janus_csb::UpdateReport;
 
+pub use crate::config::SpeculativeAccept;
 use crate::control::mailbox::ControlMailbox;
 pub use crate::control::watch::PolicyName as Policy;
 

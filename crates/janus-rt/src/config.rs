@@ -26,6 +26,7 @@ pub(crate) use link_faults::LinkFaults;
 pub(crate) use live::LiveSettings;
 pub use manual::manual;
 pub(crate) use source::{from_environment, from_file};
+pub use values::SpeculativeAccept;
 pub(crate) use values::{BackendName, Cores, KernelAddress, PlacementName};
 
 /// Most shards one runtime may have: a [`janus_csb::ShardId`] is one byte and one value is kept free.

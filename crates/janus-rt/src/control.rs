@@ -11,6 +11,7 @@ pub(crate) mod alarms;
 pub(crate) mod conductor;
 pub(crate) mod datagrams;
 pub(crate) mod ending;
+pub(crate) mod hunger;
 pub(crate) mod mailbox;
 pub(crate) mod rests;
 pub(crate) mod signals;

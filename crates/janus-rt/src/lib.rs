@@ -154,7 +154,7 @@ pub use runtime::{
     BackendChoice, BoxError, BuildError, Builder, Handle, MainResult, Reloaded, Result, Runtime,
     ShuttingDown, core_id, cores, exit_code, handle, is_shutting_down, once, shutting_down,
 };
-pub use shard::{BATCH_CLASSES, CoreReport, ForwardCounters, LoopReport, report};
+pub use shard::{BATCH_CLASSES, CoreReport, ForwardCounters, LoopReport, OfferCounters, report};
 pub use spawn::{spawn_blocking, spawn_on};
 pub use task::blocking::BlockingReport;
 pub use task::{

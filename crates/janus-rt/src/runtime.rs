@@ -517,6 +517,12 @@ impl Builder {
         self
     }
 
+    /// Whether a connection that no task of its core accepts in time is offered to another core, where one waits; off by default.
+    pub fn speculative_accept(mut self, how: balance::SpeculativeAccept) -> Builder {
+        self.partial.speculative_accept = Some(how);
+        self
+    }
+
     /// Whether each core's loop runs inside a tokio runtime of its thread, so that tasks can use tokio's timers, sockets
     /// and `tokio::spawn`; see [`compat`](crate::compat). Needs the feature `tokio`, and is then what happens unless told
     /// otherwise.

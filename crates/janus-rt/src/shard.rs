@@ -14,6 +14,7 @@ pub(crate) mod hops;
 mod leaving;
 mod losses;
 pub(crate) mod moves;
+mod offers;
 mod panic_recovery;
 mod paused;
 mod report;
@@ -43,6 +44,7 @@ use end::Phase;
 pub use forwarder::ForwardCounters;
 use forwarder::Walk;
 pub(crate) use forwarder::{Door, FORWARDS, Forwarder};
+pub use offers::OfferCounters;
 pub(crate) use panic_recovery::RebuildStack;
 pub use report::{CoreReport, report};
 use sampling::Sampling;
@@ -239,11 +241,11 @@ impl Shard {
             self.ctx.look_after_stubs(now);
         }
         self.ctx.look_after_moves(now);
-        let emptying = self.ctx.empty(now);
+        let moving = self.ctx.empty(now) | self.ctx.offer(now);
         self.wake_ready();
         let sent = self.send(now);
         self.pay_ring();
-        let worked = arrived | updating | messages | replied | polled | emptying | sent;
+        let worked = arrived | updating | messages | replied | polled | moving | sent;
         self.work.busy_turns = if worked {
             self.work.busy_turns.saturating_add(1)
         } else {
@@ -314,8 +316,13 @@ impl Shard {
         let mut stack = ctx.stack.borrow_mut();
         stack.input(now, arrived, &mut walk);
         forwarder.ring();
-        if let Some(astray) = stack.udp_astray() {
-            drop(stack);
+        let gone_astray = !forwarder.astray.is_empty();
+        let datagrams = stack.udp_astray();
+        drop((forwarder, pool, stack));
+        if gone_astray {
+            ctx.send_back();
+        }
+        if let Some(astray) = datagrams {
             ctx.carry_datagrams(astray);
         }
         Some(true)
@@ -538,6 +545,7 @@ impl Shard {
             stubs,
             moves,
             self.ctx.empties_at(),
+            self.ctx.offers.borrow().deadline(),
         ];
         all.into_iter().flatten().min()
     }

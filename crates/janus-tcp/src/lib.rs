@@ -71,7 +71,7 @@ pub use stack::{MemoryReport, Stack};
 pub use store::cold::State;
 pub use store::counters::Counters;
 pub use store::keys::ConnId;
-pub use store::listener::ListenerId;
+pub use store::listener::{AcceptDelays, ListenerId};
 pub use store::moves::MOVES_MAX;
 pub use store::parcel::{Parcel, Refusal, Refused, Unreadable};
 pub use store::pressure::Pressure;

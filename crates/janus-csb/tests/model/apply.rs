@@ -55,7 +55,12 @@ impl World {
                 }
             }
             Action::Learn { io, flow, owner } => self.learn(&mut next, io, flow, owner),
-            Action::Expire(flow) => next.flows[usize::from(flow)].holder = None,
+            Action::Expire(flow) => {
+                let it = &mut next.flows[usize::from(flow)];
+                it.holder = None;
+                let stubs = it.stubs.iter_mut().flatten();
+                stubs.for_each(|stub| stub.over = true);
+            }
             Action::Move { flow, to } => {
                 let it = &mut next.flows[usize::from(flow)];
                 let from = it.holder.take().expect("only who holds it moves it");
@@ -398,7 +403,12 @@ fn leave(flow: &mut Flow, from: u8, to: u8, view: u8, refused: bool) {
     flow.events += 1;
     let at = flow.events;
     flow.parcel = Some(Parcel { from, to, refused });
-    flow.stubs[usize::from(from)] = Some(Stub { to, view, at });
+    flow.stubs[usize::from(from)] = Some(Stub {
+        to,
+        view,
+        at,
+        over: false,
+    });
     flow.moved_at = flow.moved_at.max(Some(view));
 }
 

@@ -118,7 +118,7 @@ impl World {
             }
         }
         for (shard, stub) in (0u8..).zip(it.stubs) {
-            if stub.is_some() && !it.is_live() {
+            if stub.is_some_and(|stub| stub.over) {
                 out.push(Action::Forget { shard, flow });
             }
         }

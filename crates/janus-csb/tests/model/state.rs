@@ -235,6 +235,8 @@ pub(crate) struct Stub {
     pub(crate) view: u8,
     /// How often the flow had been touched by then.
     pub(crate) at: u8,
+    /// The flow that it stands for has ended. Its shard learns of that at any time, be there another flow of the tuple by then.
+    pub(crate) over: bool,
 }
 
 impl Flow {

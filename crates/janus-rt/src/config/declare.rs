@@ -45,6 +45,7 @@ impl Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Backlog,
+    SpeculativeAccept,
     Balance,
     BlockedLimit,
     BlockingThreads,

@@ -152,6 +152,11 @@ keys! {
     /// up; makes the clock of timestamps coarser, by a millisecond for each core, up to the next power of two ([csb.md](csb.md)).
     owner_bits: Switch = false, expert;
 
+    /// `on`: a connection that no task of its core accepts within twice the usual time (100 us to 5 ms) is offered to another core, where a
+    /// task waits for one on the same port; `auto`: except for a second after more than half of 64 offers were in vain
+    /// ([csb.md](csb.md)).
+    speculative_accept: SpeculativeAccept = SpeculativeAccept::Off, live Change::SpeculativeAccept;
+
     /// Time between two looks of a policy of `balance`; while nothing comes in, ten times that.
     balance_interval _ms: Millis<1> = Duration::from_millis(100), live Change::Balance, expert;
 

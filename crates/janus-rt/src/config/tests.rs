@@ -503,6 +503,7 @@ fn what_is_said_of_any_key_is_shown() {
         warn_future_bytes = "13"
         warn_blocked_ms = "14"
         balance = "queue"
+        speculative_accept = "auto"
         owner_bits = "true"
         balance_interval_ms = "150"
         portal_reach = "10.0.0.0/8"

@@ -30,6 +30,7 @@ words! {
     BackendName { "auto" => Auto, "portal" => Portal, "tap" => Tap, "dpdk" => Dpdk, "xdp" => Xdp }
     xdp::Mode { "auto" => Auto, "native" => Native, "generic" => Generic }
     PolicyName { "fixed" => Fixed, "queue" => Queue, "service" => Service }
+    SpeculativeAccept { "off" => Off, "on" => On, "auto" => Auto }
     Martians { "drop" => Drop, "pass" => Pass }
     Ways { "both" => Both, "received" => Received, "sent" => Sent }
 }
@@ -49,6 +50,17 @@ pub(crate) enum BackendName {
     Tap,
     Dpdk,
     Xdp,
+}
+
+/// Whether connections that no task accepts in time are offered to other cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpeculativeAccept {
+    /// They wait.
+    Off,
+    /// They are, where a task waits for one.
+    On,
+    /// They are, except for a while after more than half of the offers were in vain.
+    Auto,
 }
 
 /// Treatment of packets from addresses that no host can have.

@@ -11,6 +11,7 @@ use janus_csb::{Ring, UpdateReport};
 use janus_io::Counter;
 use janus_io::park::Unparker;
 
+use super::hunger::Hunger;
 use super::rests::Rests;
 use super::watch::PolicyName;
 use crate::lock::Lock;
@@ -124,6 +125,8 @@ pub(crate) struct Board {
     pub(crate) service_ns: Counter,
     /// The core is to give away what no task of it has.
     empties: AtomicBool,
+    /// Ports on which a task waits for a connection.
+    pub(crate) hunger: Arc<Hunger>,
     /// Frames and requests lost, and why.
     losses: Lock<Losses>,
 }

@@ -44,6 +44,8 @@ pub(crate) struct Tally {
     pub(crate) bytes: u64,
     /// Times a tuple was reused.
     pub(crate) reused: u64,
+    /// Tuples, and when each was connected.
+    pub(crate) connected: Vec<(SocketAddr, Instant)>,
 }
 
 pub(crate) struct Peer {
@@ -275,6 +277,7 @@ impl Peer {
             SlotState::Connecting { conn } => match self.stack.is_connected(*conn) {
                 Ok(false) => false,
                 Ok(true) => {
+                    self.tally.connected.push((slot.local, now));
                     let calm = self.out.calm;
                     let pause = if calm { CALM_FIRST_PAUSE } else { FIRST_PAUSE };
                     let seed = slot.serial ^ (at as u64) << 32;

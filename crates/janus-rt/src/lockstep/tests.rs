@@ -6,6 +6,7 @@ mod collisions;
 mod fall;
 mod leaving;
 mod moves;
+mod offers;
 mod rounds;
 mod server;
 mod timing;

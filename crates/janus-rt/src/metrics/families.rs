@@ -11,7 +11,7 @@ use super::collect::AdminCounters;
 use super::family::{Family, Kind, OfCore, Read, Read::Io, Read::Shared};
 use crate::admission::IoCounters;
 use crate::shard::CoreReport;
-use crate::shard::{BATCH_CLASSES, ForwardCounters};
+use crate::shard::{BATCH_CLASSES, ForwardCounters, OfferCounters};
 
 /// Reads one value of a core.
 fn core(read: fn(&CoreReport) -> u64) -> Read {
@@ -246,7 +246,21 @@ fn of_forwards() -> Vec<Family> {
         core Counter "janus_moves_lost"
             "Flows lost on the way to another core: that refused them, and their own had no room any more." =
             |r| r.forwards.moves_lost;
+        parts Counter "janus_accept_offers"
+            "Connections that waited longer than is usual to be accepted: offered to other cores, taken from others, come back, and accepted \
+             late." =
+            offers, by("outcome", ["offered", "claimed", "returned", "late"]);
     }
+}
+
+fn offers(report: &CoreReport) -> Vec<u64> {
+    let OfferCounters {
+        offered,
+        claimed,
+        returned,
+        late,
+    } = report.offers;
+    vec![offered, claimed, returned, late]
 }
 
 fn dropped_forwards(report: &CoreReport) -> Vec<u64> {

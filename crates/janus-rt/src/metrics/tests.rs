@@ -19,7 +19,7 @@ use super::*;
 use crate::admission::IoCounters;
 use crate::losses::ShortageReport;
 use crate::shard::CoreReport;
-use crate::shard::{ForwardCounters, LoopReport};
+use crate::shard::{ForwardCounters, LoopReport, OfferCounters};
 use crate::task::blocking::BlockingReport;
 
 /// Gives out values that occur nowhere else, and remembers them.
@@ -67,6 +67,12 @@ fn report_of(values: &mut Values, core: usize) -> CoreReport {
         waited: v(),
         dropped_waiting: v(),
     };
+    let offers = OfferCounters {
+        offered: v(),
+        claimed: v(),
+        returned: v(),
+        late: v(),
+    };
     let mut v = || values.next_usize();
     let memory = MemoryReport {
         tcb: v(),
@@ -90,6 +96,7 @@ fn report_of(values: &mut Values, core: usize) -> CoreReport {
         buffers: DepotStats::default(),
         tcp,
         forwards,
+        offers,
         tasks: v(),
         task_bytes: v(),
         tasks_spawned: values.next(),

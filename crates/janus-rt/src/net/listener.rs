@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use janus_tcp::{Error, ListenerId, SocketOptions, Stack};
@@ -11,6 +12,7 @@ use janus_tcp::{Error, ListenerId, SocketOptions, Stack};
 use super::address::ToAddress;
 use super::stream::TcpStream;
 use super::{foreign_core, io_error, on_stack, poll_on_stack, resolver};
+use crate::control::hunger::Hunger;
 use crate::inbox::Owner;
 use crate::shard::Side;
 use crate::shard::core_context::{self, CoreContext};
@@ -36,6 +38,8 @@ pub struct TcpListener {
     owner: Owner,
     id: ListenerId,
     local: SocketAddr,
+    /// Where this core says that a task waits in `accept`.
+    hunger: Arc<Hunger>,
 }
 
 impl TcpListener {
@@ -101,7 +105,10 @@ impl TcpListener {
     /// # Cancel safety
     /// No connection is lost when the future is dropped: it stays in the accept queue.
     pub fn accept(&self) -> Accept<'_> {
-        Accept { listener: self }
+        Accept {
+            listener: self,
+            waits: false,
+        }
     }
 
     /// Returns the address bound, with the actual port if port 0 was asked for.
@@ -129,8 +136,16 @@ impl TcpListener {
     /// Polls for the next connection, as [`accept`](TcpListener::accept) does.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
         let side = Side::Accept(u32::from(self.local.port()));
-        let wait = |stack: &mut Stack, _, token| stack.wait_accept(self.id, Some(token));
-        let accepted = poll_on_stack(self.owner, cx, side, wait, |stack, _| stack.accept(self.id));
+        let port = self.local.port();
+        let wait = |stack: &mut Stack, _, token| {
+            self.hunger.set(port, true);
+            stack.wait_accept(self.id, Some(token));
+        };
+        let accepted = poll_on_stack(self.owner, cx, side, wait, |stack, now| {
+            let accepted = stack.accept_at(now, self.id);
+            self.hunger.set(port, false);
+            accepted
+        });
         accepted.map_ok(|(conn, peer)| (TcpStream::new(self.owner, conn), peer))
     }
 }
@@ -183,6 +198,7 @@ fn open(ctx: &CoreContext, address: SocketAddr, how: &Opening) -> io::Result<Tcp
             owner: ctx.owner,
             id,
             local,
+            hunger: ctx.shared.mailbox.board(ctx.core).hunger.clone(),
         }),
         Err(error) => {
             ctx.shared.control.release(ctx.core, port);
@@ -230,12 +246,24 @@ impl Future for Serving<'_> {
 #[must_use = "futures do nothing unless awaited"]
 pub struct Accept<'a> {
     listener: &'a TcpListener,
+    waits: bool,
 }
 
 impl Future for Accept<'_> {
     type Output = io::Result<(TcpStream, SocketAddr)>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.listener.poll_accept(cx)
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let accepted = self.listener.poll_accept(cx);
+        self.waits = accepted.is_pending();
+        accepted
+    }
+}
+
+impl Drop for Accept<'_> {
+    fn drop(&mut self) {
+        if self.waits {
+            // Connections of other cores are not for a task that has turned away.
+            self.listener.hunger.set(self.listener.local.port(), false);
+        }
     }
 }

@@ -18,7 +18,7 @@ fn apply(change: Change, shared: &Shared, new: &Settings) -> bool {
     }
     match change {
         // Cores read these where they need them.
-        Change::Backlog | Change::CloseTime | Change::NameServers => {}
+        Change::Backlog | Change::CloseTime | Change::NameServers | Change::SpeculativeAccept => {}
         // Where no policy has watched from the start, what it would look at is not gathered.
         Change::Balance if !shared.watched => return false,
         Change::Balance => shared

@@ -20,6 +20,7 @@ use super::emptying::Emptying;
 use super::forwarder::Forwarder;
 use super::handlers::Handlers;
 use super::moves::{Arrival, Moves};
+use super::offers::Offers;
 use super::shared::Shared;
 use super::statistics::LoopStatistics;
 use super::tuple_claims::TupleClaims;
@@ -67,6 +68,7 @@ pub(crate) struct CoreContext {
     pub(crate) forwarder: RefCell<Forwarder>,
     pub(crate) moves: RefCell<Moves>,
     pub(crate) emptying: RefCell<Emptying>,
+    pub(crate) offers: RefCell<Offers>,
     pub(crate) tuple_claims: RefCell<TupleClaims>,
     /// A connection was opened from here.
     pub(crate) has_opened: Cell<bool>,
@@ -161,6 +163,7 @@ impl CoreContext {
             forwarder: RefCell::new(forwarder),
             moves: RefCell::new(Moves::new(arrivals)),
             emptying: RefCell::default(),
+            offers: RefCell::default(),
             tuple_claims: RefCell::default(),
             has_opened: Cell::new(false),
             closing: RefCell::default(),
@@ -215,6 +218,7 @@ impl CoreContext {
     /// The handle of a listener is gone.
     pub(crate) fn unlisten(&self, listener: ListenerId, port: u16) {
         self.on_stack(|stack, now| stack.unlisten(now, listener));
+        self.shared.mailbox.board(self.core).hunger.set(port, false);
         let forgotten = self
             .waiters
             .borrow_mut()

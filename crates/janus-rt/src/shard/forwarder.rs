@@ -37,7 +37,7 @@ pub struct ForwardCounters {
     pub dropped_syn_room: u64,
     /// Frames whose tag was older than any ring still known.
     pub dropped_expired: u64,
-    /// Frames lost because a stub led them to where their flow has ended.
+    /// Frames lost because a stub led them to where their flow has ended, too late for a way back.
     pub dropped_over: u64,
     /// Flows that another shard refused, and for which this one had no room any more.
     pub moves_lost: u64,
@@ -55,6 +55,8 @@ pub(crate) struct Forwarder {
     /// Shards that got something in this batch and are to be rung at its end.
     touched: Vec<ShardId>,
     pub(crate) leaving: Leaving,
+    /// Frames of this batch that stubs led here, where their flows are no more.
+    pub(crate) astray: Vec<(FlowKey, Frame)>,
     pub(crate) counters: ForwardCounters,
 }
 
@@ -66,6 +68,7 @@ impl Forwarder {
             touched: Vec::with_capacity(doors.len()),
             doors,
             leaving: Leaving::default(),
+            astray: Vec::new(),
             counters: ForwardCounters::default(),
         }
     }
@@ -210,7 +213,7 @@ impl UnknownFlow for Walk<'_> {
         Tag::from_bits(tag).is_redirected()
     }
 
-    /// A shard at which the flow is over drops it, so that none goes round in circles.
+    /// A shard at which the flow is over sends it back, and word of that before it.
     fn redirect(&mut self, to: u16, mut frame: Frame) -> Option<Frame> {
         let Ok(to) = u8::try_from(to).map(ShardId) else {
             return Some(frame);
@@ -225,11 +228,19 @@ impl UnknownFlow for Walk<'_> {
 
     #[inline]
     fn needs_resteer(&self, tag: u16) -> bool {
-        Tag::from_bits(tag).is_claim()
+        let tag = Tag::from_bits(tag);
+        tag.is_claim() || tag.is_redirected()
     }
 
-    /// As a polling core would have done, had the segment come in one piece, or without a claim.
+    /// As a polling core would have done, had the segment come in one piece, or without a claim. What a stub has led astray waits for
+    /// [`CoreContext::send_back`](super::CoreContext::send_back).
     fn resteer(&mut self, flow: &FlowKey, mut frame: Frame) -> Option<Frame> {
+        if Tag::from_bits(frame.tag).is_redirected() {
+            // No ring chose the shard that it goes to.
+            frame.tag = Tag::new(self.walked(&frame).epoch(), true).bits();
+            self.forwarder.astray.push((*flow, frame));
+            return None;
+        }
         let key = self.toeplitz.key_of(flow);
         let name = || FlowId(self.names.of(flow));
         let (owner, tag) = self.view.look_up_flow(key, flow.local_port(), name);

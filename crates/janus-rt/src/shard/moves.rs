@@ -23,18 +23,34 @@ pub(crate) enum Arrival {
     Flow(Box<Sent>),
     /// A buffer that was on the wire of the shard that a connection came from.
     Buffer(Homecoming),
+    /// A flow that was moved to `by` is over there; the stamp is that of its move.
+    Over {
+        flow: FlowKey,
+        by: ShardId,
+        stamp: u32,
+    },
 }
 
 /// A flow on its way.
 pub(crate) struct Sent {
     parcel: Parcel,
     from: ShardId,
-    /// The newest epoch that the sender knew.
-    epoch: Epoch,
+    /// When it left there.
+    moved: Moved,
     /// The handler that serves the connection, if it is at rest.
     handler: Option<HandlerName>,
+    why: Why,
     /// It comes home.
     refused: bool,
+}
+
+/// Reason of a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// It belongs there.
+    Given,
+    /// A task waits for it there, or did.
+    Offered,
 }
 
 /// A shard's part in moves.
@@ -42,8 +58,9 @@ pub(crate) struct Moves {
     arrivals: Receiver<Arrival>,
     /// Parcels that other shards had no room for.
     outbox: VecDeque<(ShardId, Arrival)>,
-    /// Flows that have moved of late, and the epoch of that: they move again once a newer one is published.
-    settled: HashMap<FlowKey, Epoch>,
+    /// Flows that came of late, with where from and when: they move again once a newer ring is published than was then.
+    settled: HashMap<FlowKey, (ShardId, Moved)>,
+    published: Epoch,
     /// The newest ring that was adopted.
     view: Epoch,
     /// When an update is asked for, by which stubs go.
@@ -58,6 +75,7 @@ impl Moves {
             arrivals,
             outbox: VecDeque::new(),
             settled: HashMap::new(),
+            published: Epoch::default(),
             view: Epoch::default(),
             tidy_at: None,
             refused: 0,
@@ -67,6 +85,22 @@ impl Moves {
     /// When stubs are looked after.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.tidy_at
+    }
+
+    /// Whether the flow has come so lately that it has to stay.
+    fn must_stay(&self, flow: &FlowKey) -> bool {
+        let came = self.settled.get(flow);
+        came.is_some_and(|(_, moved)| self.published.since(Epoch::new(moved.epoch)) <= 0)
+    }
+
+    /// The shard that the flow came from, and when, if it has ended here and is not on its way.
+    fn ended(&self, flow: &FlowKey) -> Option<(ShardId, u32)> {
+        let is_it = |(_, arrival): &(ShardId, Arrival)| match arrival {
+            Arrival::Flow(sent) => sent.parcel.flow() == flow,
+            Arrival::Buffer(_) | Arrival::Over { .. } => false,
+        };
+        let (from, moved) = self.settled.get(flow)?;
+        (!self.outbox.iter().any(is_it)).then_some((*from, moved.stamp))
     }
 
     /// Something has come, or has still to go.
@@ -86,6 +120,9 @@ impl CoreContext {
                 Some(Arrival::Buffer(home)) => {
                     self.on_stack(|stack, _| stack.comes_home(home.ticket, home.buf));
                 }
+                Some(Arrival::Over { flow, by, stamp }) => {
+                    self.on_stack(|stack, _| stack.forget_move(&flow, by.0.into(), stamp));
+                }
                 None if self.moves.borrow().arrivals.waiting() > 0 => return None,
                 None => break,
             }
@@ -103,7 +140,10 @@ impl CoreContext {
         let is_over = |epoch: Epoch| published.since(epoch) > 0;
         let mut moves = self.moves.borrow_mut();
         let anew = std::mem::replace(&mut moves.view, newest) != newest;
-        moves.settled.retain(|_, epoch| !is_over(*epoch));
+        moves.published = published;
+        // Its stub lives on until the next ring.
+        let stays = |moved: &Moved| published.since(Epoch::new(moved.epoch)) <= 1;
+        moves.settled.retain(|_, (_, moved)| stays(moved));
         drop(moves);
         self.on_stack(|stack, _| {
             if anew && stack.stubs() > 0 {
@@ -123,11 +163,15 @@ impl CoreContext {
 
     /// Sends a flow that no task has to another shard. False, and the flow is where it was, if it cannot go now.
     pub(crate) fn move_flow(&self, flow: &FlowKey, to: ShardId) -> bool {
-        if self.moves.borrow().settled.contains_key(flow) {
+        self.move_flow_for(flow, to, Why::Given)
+    }
+
+    pub(super) fn move_flow_for(&self, flow: &FlowKey, to: ShardId, why: Why) -> bool {
+        if self.moves.borrow().must_stay(flow) {
             return false;
         }
         let moved = self.moved_now();
-        let (epoch, me) = (Epoch::new(moved.epoch), ShardId(self.core));
+        let me = ShardId(self.core);
         let mut stack = self.stack.borrow_mut();
         if !stack.is_unattended(flow) {
             return false;
@@ -143,8 +187,9 @@ impl CoreContext {
         let sent = Sent {
             parcel: left.parcel,
             from: me,
-            epoch,
+            moved,
             handler,
+            why,
             refused: false,
         };
         let back = if !stands || rest.is_some() && handler.is_none() {
@@ -152,7 +197,7 @@ impl CoreContext {
         } else {
             match self.send_to(to, Arrival::Flow(Box::new(sent))) {
                 Err(Arrival::Flow(sent)) => Some(*sent),
-                Ok(()) | Err(Arrival::Buffer(_)) => None,
+                Ok(()) | Err(_) => None,
             }
         };
         let Some(sent) = back else { return true };
@@ -205,11 +250,13 @@ impl CoreContext {
 
     /// Sends something; where it is a flow a stub of it stands here from before it can be there.
     fn send_to_by_stub(&self, to: ShardId, arrival: Arrival) -> Result<(), Arrival> {
-        let Arrival::Flow(sent) = &arrival else {
+        let mut arrival = arrival;
+        let Arrival::Flow(sent) = &mut arrival else {
             return self.send_to(to, arrival);
         };
         let (flow, shard) = (*sent.parcel.flow(), u16::from(to.0));
         let moved = self.moved_now();
+        (sent.from, sent.moved) = (ShardId(self.core), moved);
         let stub = self.on_stack(|stack, _| stack.leave_stub(&flow, shard, moved));
         self.stub_stands();
         let sent = self.send_to(to, arrival);
@@ -221,17 +268,24 @@ impl CoreContext {
     }
 
     fn arrives(&self, sent: Sent) {
-        let (flow, epoch) = (*sent.parcel.flow(), sent.epoch);
-        self.moves.borrow_mut().settled.insert(flow, epoch);
+        let flow = *sent.parcel.flow();
+        let came = (sent.from, sent.moved);
+        self.moves.borrow_mut().settled.insert(flow, came);
         if sent.refused {
+            if sent.why == Why::Offered {
+                self.offers.borrow_mut().returned();
+            }
             return self.takes_back(sent);
         }
+        let offered = sent.why == Why::Offered;
         let handler = match sent.handler {
+            None if offered && !self.is_awaited(&flow) => Err(()),
             None => Ok(None),
             Some(name) => self.handlers.named(name).map(Some).ok_or(()),
         };
         let back = match handler {
             Ok(handler) => match self.adopt(sent.parcel, handler) {
+                Ok(()) if offered => return self.offers.borrow_mut().claimed(),
                 Ok(()) => return,
                 Err(refused) => refused.parcel,
             },
@@ -248,6 +302,33 @@ impl CoreContext {
         let mut moves = self.moves.borrow_mut();
         moves.refused += 1;
         moves.outbox.push_back(back);
+    }
+
+    /// Sends frames back that stubs have led here where their flows have ended, and word of that before them: the stub goes, and they are
+    /// strangers where they come to.
+    #[cold]
+    pub(super) fn send_back(&self) {
+        let mut forwarder = self.forwarder.borrow_mut();
+        let astray = std::mem::take(&mut forwarder.astray);
+        drop(forwarder);
+        for (flow, frame) in astray {
+            let ended = self.moves.borrow().ended(&flow);
+            let told = ended.filter(|(from, stamp)| {
+                let (by, stamp) = (ShardId(self.core), *stamp);
+                self.send_to(*from, Arrival::Over { flow, by, stamp })
+                    .is_ok()
+            });
+            let mut forwarder = self.forwarder.borrow_mut();
+            let mut pool = self.pool.borrow_mut();
+            match told {
+                Some((from, _)) => forwarder.forward(from, frame, &mut pool),
+                None => {
+                    forwarder.counters.dropped_over += 1;
+                    pool.free(frame.buf);
+                }
+            }
+        }
+        self.forwarder.borrow_mut().ring();
     }
 
     /// The flow is here again as it was.

@@ -4,7 +4,7 @@ use janus_io::DeviceLosses;
 use janus_mem::DepotStats;
 use janus_tcp::{Counters, MemoryReport};
 
-use super::{ForwardCounters, LoopReport, core_context};
+use super::{ForwardCounters, LoopReport, OfferCounters, core_context};
 use crate::losses::ShortageReport;
 use crate::task::blocking::BlockingReport;
 
@@ -32,6 +32,8 @@ pub struct CoreReport {
     pub tcp: Counters,
     /// Frames handed to other cores because the flow was theirs.
     pub forwards: ForwardCounters,
+    /// Connections that waited long to be accepted.
+    pub offers: OfferCounters,
     /// Tasks alive, those included that ended and wait to be joined.
     pub tasks: usize,
     /// Bytes of memory committed for tasks, their queue and their timers.
@@ -80,6 +82,7 @@ pub fn report() -> Option<CoreReport> {
             buffers: ctx.pool.borrow().depot().stats(),
             tcp: *stack.counters(),
             forwards: ctx.forwarder.borrow().counters,
+            offers: ctx.offer_counters(),
             tasks: executor.map_or(0, |executor| executor.tasks()),
             task_bytes: executor.map_or(0, |executor| executor.memory().total()),
             tasks_spawned: tasks.spawned,

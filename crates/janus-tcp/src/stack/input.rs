@@ -292,13 +292,17 @@ impl Stack {
         old: Option<u32>,
         unknown: &mut M,
     ) {
-        if frame.as_ref().is_some_and(|f| unknown.needs_resteer(f.tag)) {
+        // The stub of a flow has led it to the flow's old life.
+        let stays = |f: &Frame| old.is_some() && unknown.was_redirected(f.tag);
+        if frame
+            .as_ref()
+            .is_some_and(|f| unknown.needs_resteer(f.tag) && !stays(f))
+        {
             *frame = frame.take().and_then(|f| unknown.resteer(parsed.key(), f));
             self.env.counters.forwarded += u64::from(frame.is_none());
         }
         // A frame that is gone already is at another shard.
         let place = frame.as_ref().map_or(Placement::Elsewhere, |f| {
-            // The stub has led it to the flow's old life, which is here.
             match old.is_some() && unknown.was_redirected(f.tag) {
                 true => Placement::Here,
                 false => unknown.place(f.key, parsed.key().local_port(), f.tag),

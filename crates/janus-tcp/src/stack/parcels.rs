@@ -95,8 +95,7 @@ impl Stack {
         to: u16,
     ) -> Result<Detached, Error> {
         self.env.set_now(now);
-        let listener = self.index.listeners.get(listener).ok_or(Error::Stale)?;
-        let conn = listener.queue.pop_front().ok_or(Error::WouldBlock)?;
+        let conn = self.index.listeners.pop(listener)?.conn;
         Ok(self.detach_connection(conn, Place::Waiting, to))
     }
 
@@ -405,8 +404,8 @@ impl Stack {
             Place::Owned => {}
             Place::Orphan => self.orphans += 1,
             Place::Waiting => {
-                let listeners = &mut self.index.listeners;
-                let waits = listener.and_then(|id| listeners.established(id, 0, conn));
+                let (listeners, now) = (&mut self.index.listeners, self.env.now);
+                let waits = listener.and_then(|id| listeners.established(id, 0, conn, now));
                 if let Some(acceptor) = waits {
                     self.schedule.wake(acceptor);
                 }

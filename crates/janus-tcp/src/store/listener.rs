@@ -1,7 +1,10 @@
 //! Listening sockets: which of them a SYN is for, and the queue of connections waiting to be accepted.
 
+mod delays;
+
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use janus_wire::FlowKey;
 
@@ -11,6 +14,9 @@ use crate::store::half_open::MAX_TRIES;
 use crate::store::keys::ConnSlot;
 use crate::time::Instant;
 
+pub use delays::AcceptDelays;
+use delays::Delays;
+
 /// A listening socket of one stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerId(pub(crate) u32);
@@ -19,6 +25,8 @@ pub struct ListenerId(pub(crate) u32);
 pub(crate) const MAX_BACKLOG: usize = 1 << 16;
 /// SYN-ACKs sent before a record is given up in a full SYN queue.
 const FEWEST_TRIES: u8 = 3;
+/// Connections that an acceptor who was just woken may find.
+const TABLE: usize = 16;
 /// Listeners a stack holds.
 pub(crate) const MAX_LISTENERS: usize = 4_096;
 
@@ -33,8 +41,8 @@ pub(crate) struct Listener {
     /// One more than the slot of the next listener on the same port; 0 = none.
     next: u16,
     pub(crate) backlog: usize,
-    /// Connections established and not accepted, as TCB indices.
-    pub(crate) queue: VecDeque<ConnSlot>,
+    /// Connections established and not accepted.
+    pub(crate) queue: VecDeque<Waiting>,
     /// Token of the task that waits to accept.
     pub(crate) acceptor: u32,
     /// Half-open records for it: the SYN queue's length.
@@ -46,6 +54,14 @@ pub(crate) struct Listener {
     pub(crate) nodelay: bool,
     /// SYN-ACKs sent before a connection without data is shown; 0 = at once.
     pub(crate) defer_tries: u8,
+}
+
+/// A connection that waits to be accepted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) conn: ConnSlot,
+    /// Tick from which on it has waited.
+    since: u32,
 }
 
 impl Listener {
@@ -99,6 +115,9 @@ pub(crate) struct Listeners {
     by_port: Vec<u16>,
     /// When a listener went last.
     removed_at: Instant,
+    /// Connections that wait to be accepted, of all listeners.
+    waiting: u32,
+    delays: Delays,
 }
 
 impl Listeners {
@@ -107,6 +126,8 @@ impl Listeners {
             slots: Vec::new(),
             by_port: vec![0; 1 << 16],
             removed_at: Instant::ZERO,
+            waiting: 0,
+            delays: Delays::default(),
         }
     }
 
@@ -160,6 +181,7 @@ impl Listeners {
     pub(crate) fn remove(&mut self, id: ListenerId, now: Instant) -> Option<Listener> {
         let gone = self.slots.get_mut(id.0 as usize)?.take()?;
         self.removed_at = now;
+        self.waiting -= gone.queue.len() as u32;
         let own = id.0 as u16 + 1;
         let first = &mut self.by_port[usize::from(gone.local.port())];
         if *first == own {
@@ -211,19 +233,85 @@ impl Listeners {
         id: ListenerId,
         tries: u8,
         conn: ConnSlot,
+        now: Instant,
     ) -> Option<&mut u32> {
-        let listener = self.get(id)?;
+        let listener = self.slots.get_mut(id.0 as usize)?.as_mut()?;
         if tries > 0 {
             listener.one_less(tries);
         }
-        listener.queue.push_back(conn);
+        let since = delays::tick(now);
+        listener.queue.push_back(Waiting { conn, since });
+        self.waiting += 1;
         Some(&mut listener.acceptor)
+    }
+
+    /// The oldest connection that waits does so no more.
+    #[inline(always)]
+    pub(crate) fn pop(&mut self, id: ListenerId) -> Result<Waiting, Error> {
+        let listener = self.get(id).ok_or(Error::Stale)?;
+        let waiting = listener.queue.pop_front().ok_or(Error::WouldBlock)?;
+        self.waiting -= 1;
+        Ok(waiting)
+    }
+
+    /// Like [`Listeners::pop`]: it is accepted.
+    #[inline(always)]
+    pub(crate) fn accept(&mut self, id: ListenerId, now: Instant) -> Result<ConnSlot, Error> {
+        let Waiting { conn, since } = self.pop(id)?;
+        self.delays.accepted(delays::tick(now).wrapping_sub(since));
+        Ok(conn)
+    }
+
+    /// Connections that wait to be accepted.
+    #[inline]
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting as usize
+    }
+
+    /// How long connections wait.
+    pub(crate) fn delays(&self) -> AcceptDelays {
+        self.delays.seen()
+    }
+
+    /// Shows up to `max` connections of each listener that have waited longer than it takes as a rule. Returns the time until there may be
+    /// more of them.
+    pub(crate) fn overdue(
+        &self,
+        now: Instant,
+        max: usize,
+        mut see: impl FnMut(ConnSlot),
+    ) -> Option<Duration> {
+        let (tick, patience) = (delays::tick(now), self.delays.patience());
+        let mut soonest = None;
+        for listener in self.slots.iter().flatten() {
+            let waited = |waiting: &Waiting| tick.wrapping_sub(waiting.since);
+            let overdue = |waiting: &&Waiting| waited(waiting) >= patience;
+            let queue = &listener.queue;
+            let shown = queue.iter().take_while(overdue).take(max);
+            shown.for_each(|waiting| see(waiting.conn));
+            let next = queue.iter().find(|waiting| !overdue(waiting));
+            let left = next.map_or(patience, |next| patience - waited(next));
+            if !queue.is_empty() {
+                soonest = Some(soonest.map_or(left, |soonest: u32| soonest.min(left)));
+            }
+        }
+        soonest.map(delays::time)
+    }
+
+    /// Whether a connection for this flow would be accepted at once, as far as that can be known: the listener's acceptor waits, or was woken
+    /// at this moment.
+    pub(crate) fn is_hungry(&self, id: ListenerId, now: Instant) -> bool {
+        let listener = self.slots.get(id.0 as usize).and_then(Option::as_ref);
+        listener.is_some_and(|listener| match listener.queue.front() {
+            None => listener.acceptor != NONE,
+            Some(first) => first.since == delays::tick(now) && listener.queue.len() < TABLE,
+        })
     }
 
     /// Whether a connection waits to be accepted.
     pub(crate) fn has_waiting(&self, port: u16, conn: ConnSlot) -> bool {
-        self.on_port(port)
-            .any(|(_, listener)| listener.queue.contains(&conn))
+        let mut waiting = self.on_port(port).flat_map(|(_, listener)| &listener.queue);
+        waiting.any(|waiting| waiting.conn == conn)
     }
 
     /// A connection does not wait to be accepted any more. False when it did not.
@@ -233,8 +321,9 @@ impl Listeners {
             .checked_sub(1)
             .and_then(|slot| self.slots[slot].as_mut())
         {
-            if let Some(at) = listener.queue.iter().position(|&waits| waits == conn) {
+            if let Some(at) = listener.queue.iter().position(|waits| waits.conn == conn) {
                 listener.queue.remove(at);
+                self.waiting -= 1;
                 return true;
             }
             next = listener.next;

@@ -49,6 +49,10 @@ impl Stubs {
         self.store()[id].shard
     }
 
+    pub(crate) fn get(&self, id: u32) -> Stub {
+        self.store()[id]
+    }
+
     /// All of them, with the flows they stand for.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u32, FlowKey, Stub)> {
         let store = self.0.as_ref();

@@ -19,7 +19,7 @@ const CONNECTIONS: u64 = 700;
 /// Steps between two looks at who holds what.
 const LOOK: u64 = 997;
 /// Steps between two moves, about.
-const MOVE: u64 = 60;
+const MOVE: u64 = 40;
 /// Steps between two words to the balancer, about.
 const CAST: u64 = 30_000;
 

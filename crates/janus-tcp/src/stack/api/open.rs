@@ -2,6 +2,7 @@
 //! answer is in `handshake`.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use janus_wire::{FlowKey, SeqNum, StampBase};
 
@@ -13,7 +14,7 @@ use crate::rules::profile::{DEFAULT, SocketOptions};
 use crate::stack::Stack;
 use crate::store::cold::{EndReason, NONE, State, Tcb};
 use crate::store::keys::{ConnId, Key};
-use crate::store::listener::{ListenerId, MAX_BACKLOG};
+use crate::store::listener::{AcceptDelays, ListenerId, MAX_BACKLOG};
 use crate::store::records::Record;
 use crate::store::schedule::Token;
 use crate::time::Instant;
@@ -78,18 +79,59 @@ impl Stack {
         let Some(gone) = self.index.listeners.remove(id, now) else {
             return;
         };
-        for conn in gone.queue {
-            self.abort_conn(conn);
+        for waiting in gone.queue {
+            self.abort_conn(waiting.conn);
         }
         self.rules.profiles_mut().let_go(gone.profile);
     }
 
     /// The oldest connection that waits to be accepted.
     pub fn accept(&mut self, id: ListenerId) -> Result<(ConnId, SocketAddr), Error> {
-        let listener = self.index.listeners.get(id).ok_or(Error::Stale)?;
-        let conn = listener.queue.pop_front().ok_or(Error::WouldBlock)?;
+        let conn = self.index.listeners.accept(id, self.env.now)?;
         let peer = self.store.tcbs.key(conn).peer_addr();
         Ok((self.store.tcbs.id_of(conn), peer))
+    }
+
+    /// Like [`Stack::accept`], at `now`, by which [`Stack::accept_delays`] goes.
+    pub fn accept_at(
+        &mut self,
+        now: Instant,
+        id: ListenerId,
+    ) -> Result<(ConnId, SocketAddr), Error> {
+        self.env.set_now(now);
+        self.accept(id)
+    }
+
+    /// How long connections wait to be accepted.
+    pub fn accept_delays(&self) -> AcceptDelays {
+        self.index.listeners.delays()
+    }
+
+    /// Connections that wait to be accepted, at all listeners.
+    #[inline]
+    pub fn waiting(&self) -> usize {
+        self.index.listeners.waiting()
+    }
+
+    /// Shows up to `max` flows at each listener that have waited to be accepted for longer than is usual. Returns the time after which to
+    /// ask again; `None` when none waits.
+    pub fn overdue(
+        &mut self,
+        now: Instant,
+        max: usize,
+        mut see: impl FnMut(FlowKey),
+    ) -> Option<Duration> {
+        let tcbs = &self.store.tcbs;
+        let listeners = &self.index.listeners;
+        listeners.overdue(now, max, |conn| see(tcbs.key(conn)))
+    }
+
+    /// Whether a connection of this flow would be accepted at once: somebody waits for one.
+    pub fn is_awaited(&mut self, now: Instant, flow: &FlowKey) -> bool {
+        let hash = self.index.hash.flow(flow);
+        let listeners = &self.index.listeners;
+        let listener = listeners.find(flow, hash);
+        listener.is_some_and(|id| listeners.is_hungry(id, now))
     }
 
     /// Connections that wait to be accepted.

@@ -246,6 +246,17 @@ impl Stack {
         }
     }
 
+    /// The flow that moved to `shard` at `stamp` is over there: its stub goes, if it is still that one.
+    pub fn forget_move(&mut self, flow: &FlowKey, shard: u16, stamp: u32) {
+        let Some(Record::Stub(id)) = self.record_of(flow) else {
+            return;
+        };
+        let moved = self.index.stubs.get(id).moved;
+        if moved.is_some_and(|moved| moved.stamp == stamp) {
+            self.remove_stub(flow, shard);
+        }
+    }
+
     /// The flows that have moved, where to, and when.
     pub fn moved_flows(&self) -> impl Iterator<Item = (FlowKey, u16, Moved)> {
         let stubs = self.index.stubs.all();

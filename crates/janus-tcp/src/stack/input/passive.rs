@@ -365,8 +365,8 @@ impl Stack {
     /// A new connection, which `record` has become, waits to be accepted.
     #[inline(always)]
     pub(crate) fn stand_in_queue(&mut self, id: ListenerId, record: &HalfOpen, conn: ConnSlot) {
-        let listeners = &mut self.index.listeners;
-        if let Some(acceptor) = listeners.established(id, record.tries, conn) {
+        let (listeners, now) = (&mut self.index.listeners, self.env.now);
+        if let Some(acceptor) = listeners.established(id, record.tries, conn, now) {
             self.schedule.wake(acceptor);
         }
         self.env.counters.accepted += 1;

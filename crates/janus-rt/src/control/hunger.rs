@@ -1,0 +1,36 @@
+//! Ports on which a task of a core waits for a connection, as that core says and all others see.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One bit for each port. Written by its core only.
+#[derive(Debug)]
+pub(crate) struct Hunger(Box<[AtomicU64]>);
+
+impl Default for Hunger {
+    fn default() -> Hunger {
+        Hunger((0..1024).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl Hunger {
+    /// A task waits for a connection on `port`, or none does any more.
+    #[inline]
+    pub(crate) fn set(&self, port: u16, waits: bool) {
+        let (word, bit) = self.place(port);
+        let before = word.load(Ordering::Relaxed);
+        let after = if waits { before | bit } else { before & !bit };
+        if before != after {
+            word.store(after, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn waits_on(&self, port: u16) -> bool {
+        let (word, bit) = self.place(port);
+        word.load(Ordering::Relaxed) & bit != 0
+    }
+
+    #[inline]
+    fn place(&self, port: u16) -> (&AtomicU64, u64) {
+        (&self.0[usize::from(port) / 64], 1 << (port % 64))
+    }
+}
