@@ -12,8 +12,6 @@ use super::core_context::CoreContext;
 
 /// Places looked at in a turn.
 const SLICE: usize = 128;
-/// Stubs at a time: they all go in one step.
-const STUBS: usize = 4_096;
 /// How long after a pass the next one begins at the earliest: tasks come to rest.
 const PAUSE: Duration = Duration::from_millis(100);
 /// A pass that moved nothing is followed by a pause of as many times its length.
@@ -52,7 +50,7 @@ impl CoreContext {
         if cursor == 0 {
             (emptying.begun, emptying.moved) = (now, 0);
         }
-        if self.on_stack(|stack, _| stack.stubs()) >= STUBS {
+        if !self.may_leave_stubs() {
             self.shared.mailbox.want_tidy();
             (emptying.cursor, emptying.next) = (Some(cursor), Some(now + PAUSE));
             return false;

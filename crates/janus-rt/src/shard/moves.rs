@@ -15,6 +15,8 @@ use super::handlers::HandlerName;
 
 /// How long after a move an update is asked for that tells of it: two let its stub go.
 const TIDY: Duration = Duration::from_millis(100);
+/// With so many stubs here nothing moves by itself: they all go in one step.
+const STUBS: usize = 4_096;
 /// Arrivals that can wait for a shard.
 pub(crate) const ARRIVALS: u32 = 1024;
 
@@ -60,7 +62,6 @@ pub(crate) struct Moves {
     outbox: VecDeque<(ShardId, Arrival)>,
     /// Flows that came of late, with where from and when: they move again once a newer ring is published than was then.
     settled: HashMap<FlowKey, (ShardId, Moved)>,
-    published: Epoch,
     /// The newest ring that was adopted.
     view: Epoch,
     /// When an update is asked for, by which stubs go.
@@ -75,7 +76,6 @@ impl Moves {
             arrivals,
             outbox: VecDeque::new(),
             settled: HashMap::new(),
-            published: Epoch::default(),
             view: Epoch::default(),
             tidy_at: None,
             refused: 0,
@@ -87,10 +87,10 @@ impl Moves {
         self.tidy_at
     }
 
-    /// Whether the flow has come so lately that it has to stay.
-    fn must_stay(&self, flow: &FlowKey) -> bool {
+    /// Whether the flow has come so lately that it has to stay, where this is the published ring.
+    fn must_stay(&self, flow: &FlowKey, published: Epoch) -> bool {
         let came = self.settled.get(flow);
-        came.is_some_and(|(_, moved)| self.published.since(Epoch::new(moved.epoch)) <= 0)
+        came.is_some_and(|(_, moved)| published.since(Epoch::new(moved.epoch)) <= 0)
     }
 
     /// The shard that the flow came from, and when, if it has ended here and is not on its way.
@@ -140,7 +140,6 @@ impl CoreContext {
         let is_over = |epoch: Epoch| published.since(epoch) > 0;
         let mut moves = self.moves.borrow_mut();
         let anew = std::mem::replace(&mut moves.view, newest) != newest;
-        moves.published = published;
         // Its stub lives on until the next ring.
         let stays = |moved: &Moved| published.since(Epoch::new(moved.epoch)) <= 1;
         moves.settled.retain(|_, (_, moved)| stays(moved));
@@ -161,13 +160,19 @@ impl CoreContext {
         }
     }
 
+    /// Whether flows may move away without being told to one by one.
+    pub(super) fn may_leave_stubs(&self) -> bool {
+        self.stack.borrow().stubs() < STUBS
+    }
+
     /// Sends a flow that no task has to another shard. False, and the flow is where it was, if it cannot go now.
     pub(crate) fn move_flow(&self, flow: &FlowKey, to: ShardId) -> bool {
         self.move_flow_for(flow, to, Why::Given)
     }
 
     pub(super) fn move_flow_for(&self, flow: &FlowKey, to: ShardId, why: Why) -> bool {
-        if self.moves.borrow().must_stay(flow) {
+        let published = self.steering.borrow().steering().published().epoch();
+        if self.moves.borrow().must_stay(flow, published) {
             return false;
         }
         let moved = self.moved_now();

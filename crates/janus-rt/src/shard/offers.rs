@@ -18,8 +18,6 @@ const PAUSE: Duration = Duration::from_micros(50);
 const ALL_BUSY: Duration = Duration::from_millis(1);
 /// Connections offered in a look, of one listener.
 const OFFERS: usize = 16;
-/// With so many stubs of moves none is left: they all go in one step.
-const STUBS: usize = 4_096;
 /// Offers by whose outcome `auto` goes, and how long it keeps still when more than half of them come back.
 const SAMPLE: u32 = 64;
 const STILL: Duration = Duration::from_secs(1);
@@ -120,7 +118,7 @@ impl CoreContext {
             self.on_stack(|stack, now| stack.overdue(now, OFFERS, |flow| overdue.push(flow)));
         offers.next = Some(now + left.unwrap_or_default().max(PAUSE));
         drop(offers);
-        if self.on_stack(|stack, _| stack.stubs()) >= STUBS {
+        if !self.may_leave_stubs() {
             return false;
         }
         let mut gone = false;

@@ -276,7 +276,7 @@ impl Stack {
             Some(Record::TimeWait(slot)) => self.time_wait_arrives(slot, parsed),
             Some(Record::Stub(slot)) => {
                 if let Some(frame) = frame.take() {
-                    self.redirect(self.index.stubs.shard(slot), frame, unknown);
+                    self.redirect(self.index.stubs.get(slot).shard, frame, unknown);
                 }
             }
             None => self.unknown(parsed, frame, None, unknown),

@@ -404,10 +404,8 @@ impl Stack {
             Place::Owned => {}
             Place::Orphan => self.orphans += 1,
             Place::Waiting => {
-                let (listeners, now) = (&mut self.index.listeners, self.env.now);
-                let waits = listener.and_then(|id| listeners.established(id, 0, conn, now));
-                if let Some(acceptor) = waits {
-                    self.schedule.wake(acceptor);
+                if let Some(listener) = listener {
+                    self.queue_up(listener, 0, conn);
                 }
             }
         }

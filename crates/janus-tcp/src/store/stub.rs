@@ -34,7 +34,7 @@ pub struct Moved {
 pub(crate) struct Stubs(pub(crate) Option<Flows<Stub>>);
 
 impl Stubs {
-    /// Returns the shard that owns the flow. The stub must exist.
+    /// The flow that it stands for. The stub must exist.
     pub(crate) fn key(&self, id: u32) -> FlowKey {
         self.store().key(id)
     }
@@ -44,11 +44,7 @@ impl Stubs {
         self.0.as_ref().is_some_and(|store| store.is_for(id, key))
     }
 
-    /// Where its flow lives.
-    pub(crate) fn shard(&self, id: u32) -> u16 {
-        self.store()[id].shard
-    }
-
+    /// The stub, which must exist.
     pub(crate) fn get(&self, id: u32) -> Stub {
         self.store()[id]
     }

@@ -118,7 +118,7 @@ impl Stack {
             Some(Record::HalfOpen(slot)) => self.drop_half_open(slot),
             Some(Record::TimeWait(slot)) => self.drop_time_wait(slot),
             Some(Record::Stub(slot)) => {
-                let shard = self.index.stubs.shard(slot);
+                let shard = self.index.stubs.get(slot).shard;
                 self.remove_stub(flow, shard);
             }
             None => {}
@@ -224,15 +224,23 @@ impl Stack {
 
     /// The flow is over at `shard`, as that says: what comes now is met as a stranger. False when it has no stub here.
     pub fn remove_stub(&mut self, flow: &FlowKey, shard: u16) -> bool {
-        let hash = self.index.hash.flow(flow);
+        self.remove_stub_if(flow, |stub| stub.shard == shard)
+    }
+
+    fn remove_stub_if(&mut self, flow: &FlowKey, goes: impl FnOnce(Stub) -> bool) -> bool {
         match self.record_of(flow) {
-            Some(Record::Stub(id)) if self.index.stubs.shard(id) == shard => {
-                self.index.table.remove(hash, Record::Stub(id).encode());
-                self.free_stub(id);
+            Some(Record::Stub(id)) if goes(self.index.stubs.get(id)) => {
+                self.drop_stub(id, flow);
                 true
             }
             _ => false,
         }
+    }
+
+    fn drop_stub(&mut self, id: u32, flow: &FlowKey) {
+        let hash = self.index.hash.flow(flow);
+        self.index.table.remove(hash, Record::Stub(id).encode());
+        self.free_stub(id);
     }
 
     /// The shard to which the packets of `flow` are handed on, if there is a stub of it here.
@@ -241,20 +249,17 @@ impl Stack {
             return None;
         }
         match self.record_of(flow) {
-            Some(Record::Stub(id)) => Some(self.index.stubs.shard(id)),
+            Some(Record::Stub(id)) => Some(self.index.stubs.get(id).shard),
             _ => None,
         }
     }
 
     /// The flow that moved to `shard` at `stamp` is over there: its stub goes, if it is still that one.
     pub fn forget_move(&mut self, flow: &FlowKey, shard: u16, stamp: u32) {
-        let Some(Record::Stub(id)) = self.record_of(flow) else {
-            return;
-        };
-        let moved = self.index.stubs.get(id).moved;
-        if moved.is_some_and(|moved| moved.stamp == stamp) {
-            self.remove_stub(flow, shard);
-        }
+        let is_it = |moved: Moved| moved.stamp == stamp;
+        self.remove_stub_if(flow, |stub| {
+            stub.shard == shard && stub.moved.is_some_and(is_it)
+        });
     }
 
     /// The flows that have moved, where to, and when.
@@ -269,9 +274,7 @@ impl Stack {
         let is_over = |stub: &Stub| stub.moved.is_some_and(|moved| over(moved.epoch));
         let over = stubs.filter(|(_, _, stub)| is_over(stub));
         for (id, flow, _) in over.collect::<Vec<_>>() {
-            let hash = self.index.hash.flow(&flow);
-            self.index.table.remove(hash, Record::Stub(id).encode());
-            self.free_stub(id);
+            self.drop_stub(id, &flow);
         }
     }
 

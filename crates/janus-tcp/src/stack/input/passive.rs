@@ -365,11 +365,17 @@ impl Stack {
     /// A new connection, which `record` has become, waits to be accepted.
     #[inline(always)]
     pub(crate) fn stand_in_queue(&mut self, id: ListenerId, record: &HalfOpen, conn: ConnSlot) {
+        self.queue_up(id, record.tries, conn);
+        self.env.counters.accepted += 1;
+    }
+
+    /// A connection joins those that wait to be accepted, and wakes the task that waits for one.
+    #[inline(always)]
+    pub(crate) fn queue_up(&mut self, id: ListenerId, tries: u8, conn: ConnSlot) {
         let (listeners, now) = (&mut self.index.listeners, self.env.now);
-        if let Some(acceptor) = listeners.established(id, record.tries, conn, now) {
+        if let Some(acceptor) = listeners.established(id, tries, conn, now) {
             self.schedule.wake(acceptor);
         }
-        self.env.counters.accepted += 1;
     }
 
     /// Gives back a connection that could not be filed.
