@@ -1,4 +1,4 @@
-//! What an idle connection costs in memory, each used once and then left open, with the limits that a server has by default: the growth of
+//! What an idle connection costs in memory, each used once and then left open, with limits like those by default: the growth of
 //! resident memory, as another process reads it, less what the load itself keeps, divided by the connections. Taken at five fills of
 //! the flow table within one round of its growth; `max` is the worst. The parts are what the stack, the executor and the pools say they
 //! hold; that they add up to what the kernel counts is checked. In the end each connection is used once more: `bad_answers` counts what was

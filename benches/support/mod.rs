@@ -6,6 +6,7 @@
 
 pub mod clock;
 pub mod connects;
+pub mod crowd;
 pub mod engine;
 pub mod far;
 pub mod fleet;

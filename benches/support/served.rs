@@ -17,6 +17,11 @@ use std::time::{Duration, Instant};
 
 /// What every HTTP response carries.
 pub const BODY: &[u8] = b"Hello from Janus!\n";
+/// Limits of every HTTP connection: those there are by default, but for an idle time that is longer than opening ten million takes.
+static LIMITS: janus_http::Options = janus_http::Options {
+    idle_timeout: Some(Duration::from_secs(3_600)),
+    ..janus_http::Options::DEFAULT
+};
 /// Connections being opened at a time. Each can have three packets on the way to the server, and all of them must fit
 /// the ring between an I/O core and a shard: the far end has no retransmission.
 pub const OPEN_WINDOW: u32 = 256;
@@ -335,8 +340,10 @@ async fn at_rest(app: &App, listener: TcpListener) -> std::io::Result<()> {
             .await
         }
         App::Http { .. } => {
-            janus_http::serve_listener(listener, async |_, response| response.ok().send(BODY).await)
-                .await
+            janus_http::serve_listener_with(&LIMITS, listener, async |_, response| {
+                response.ok().send(BODY).await
+            })
+            .await
         }
     }
 }
@@ -356,7 +363,8 @@ pub fn begin(app: &App, stream: TcpStream) {
             }
         })),
         App::Http { .. } => {
-            drop(janus::spawn(janus_http::serve(
+            drop(janus::spawn(janus_http::serve_with(
+                &LIMITS,
                 stream,
                 async |_, response| response.ok().send(BODY).await,
             )));

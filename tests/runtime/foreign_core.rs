@@ -1,4 +1,4 @@
-//! A stream away from its core: it may be sent anywhere, but works only at home; dropped elsewhere, it closes.
+//! A stream away from its core: it may be sent anywhere, but works only at home, and can have another; dropped elsewhere, it closes.
 
 use std::future::poll_fn;
 use std::io::{Read, Write};
@@ -9,10 +9,15 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use crate::support::*;
-use janus::net::{RecvBuf, TcpListener, TcpStream};
+use janus::net::{AdoptError, ForeignCore, RecvBuf, TcpListener, TcpStream};
 use janus::{BackendChoice, BoxError};
 
-in_every_layout!(dropped_elsewhere_it_closes, used_elsewhere_it_says_so);
+in_every_layout!(
+    dropped_elsewhere_it_closes,
+    used_elsewhere_it_says_so,
+    adopted_elsewhere_it_goes_on,
+    an_adoption_that_is_given_up_closes_it,
+);
 
 /// A place where one core leaves something for another, and wakes it.
 struct Handover<T> {
@@ -141,6 +146,163 @@ fn used_elsewhere_it_says_so(case: Case) {
     client.read_to_end(&mut rest).unwrap();
     assert!(rest.is_empty(), "closed, and nothing was written");
     server.stop().unwrap();
+}
+
+/// Bytes that are under way, each way, while it moves.
+const MUCH: usize = 300_000;
+
+/// Accepts on core 0, and goes on with the stream on the last core by `go_on`.
+fn on_the_last_core<F>(
+    case: Case,
+    go_on: impl Fn(TcpStream) -> F + Copy + Send + Sync + 'static,
+) -> (Running, SocketAddr)
+where
+    F: Future<Output = janus::Result> + 'static,
+{
+    let (ready, address) = channel();
+    let runtime = case
+        .builder()
+        .backend(BackendChoice::Portal)
+        .build()
+        .unwrap();
+    let server = Running::start(runtime, move || {
+        let ready = ready.clone();
+        async move {
+            if janus::core_id() == Some(0) {
+                let last = janus::cores().unwrap() - 1;
+                let listener = TcpListener::bind("0.0.0.0:0").await?;
+                ready.send(listener.local_addr()?)?;
+                loop {
+                    let (stream, _) = listener.accept().await?;
+                    // Some has come, and some of the answer is not sent yet.
+                    let mut first = [0; 5];
+                    stream.read_exact(&mut first).await?;
+                    stream.write_all(&first).await?;
+                    drop(janus::spawn_on(last, move || async move {
+                        go_on(stream).await.unwrap();
+                    }));
+                }
+            }
+            std::future::pending::<janus::Result>().await
+        }
+    });
+    (server, address.recv_timeout(PATIENCE).unwrap())
+}
+
+fn adopted_elsewhere_it_goes_on(case: Case) {
+    let (server, address) = on_the_last_core(case, async |stream| {
+        let stream = stream.adopt_here().await?;
+        assert!(stream.peer_addr()?.ip().is_loopback());
+        let mut buffer = vec![0; 4_096];
+        loop {
+            let read = stream.read(&mut buffer).await?;
+            if read == 0 {
+                return Ok(());
+            }
+            stream.write_all(&buffer[..read]).await?;
+        }
+    });
+    for round in 0..10u8 {
+        let client = portal(address);
+        let sent: Vec<u8> = (0..MUCH).map(|at| (at % 251) as u8 ^ round).collect();
+        let mut writing = client.try_clone().unwrap();
+        let writes = sent.clone();
+        let writer = std::thread::spawn(move || {
+            writing.write_all(&writes).unwrap();
+            writing.shutdown(std::net::Shutdown::Write).unwrap();
+        });
+        let mut back = Vec::new();
+        (&client).read_to_end(&mut back).unwrap();
+        writer.join().unwrap();
+        assert!(
+            back == sent,
+            "{} bytes of {MUCH} came back right",
+            back.iter().zip(&sent).take_while(|(a, b)| a == b).count()
+        );
+    }
+    server.stop().unwrap();
+}
+
+fn an_adoption_that_is_given_up_closes_it(case: Case) {
+    let (server, address) = on_the_last_core(case, async |stream| {
+        let mut adopts = pin!(stream.adopt_here());
+        // On its own core it is there at once.
+        let polled = adopts
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()));
+        drop(polled);
+        Ok(())
+    });
+    for _ in 0..10 {
+        let mut client = portal(address);
+        client.write_all(b"hello").unwrap();
+        let mut back = Vec::new();
+        client.read_to_end(&mut back).unwrap();
+        assert_eq!(back, b"hello");
+    }
+    server.stop().unwrap();
+}
+
+/// Where there is no core, and on a core of another runtime, the stream comes back with the reason, and is what it was.
+#[test]
+fn a_stream_stays_in_its_runtime() {
+    let (streams, foreign) = channel();
+    let (ready, address) = channel();
+    let runtime = ONE_COMBINED.builder().backend(BackendChoice::Portal);
+    let home = Running::start(runtime.build().unwrap(), move || {
+        let (streams, ready) = (streams.clone(), ready.clone());
+        async move {
+            let listener = TcpListener::bind("0.0.0.0:0").await?;
+            ready.send(listener.local_addr()?)?;
+            while let Ok((stream, _)) = listener.accept().await {
+                streams.send(stream)?;
+            }
+            Ok::<(), BoxError>(())
+        }
+    });
+    let mut client = portal(address.recv_timeout(PATIENCE).unwrap());
+    let stream: TcpStream = foreign.recv_timeout(PATIENCE).unwrap();
+    let is_foreign = |error: &AdoptError| {
+        let source = std::error::Error::source(error);
+        let source = source.and_then(|error| error.downcast_ref::<std::io::Error>());
+        source.is_some_and(|error| {
+            error
+                .get_ref()
+                .is_some_and(|error| error.is::<ForeignCore>())
+        })
+    };
+    let polled = pin!(stream.adopt_here()).poll(&mut Context::from_waker(Waker::noop()));
+    let Poll::Ready(Err(error)) = polled else {
+        panic!("this is no core");
+    };
+    assert!(is_foreign(&error), "{error}");
+    let given = Handover::new();
+    given.give(error.stream.expect("it comes back"));
+    let back = Handover::new();
+    let (there, comes) = (given, back.clone());
+    let other = ONE_COMBINED.builder().build().unwrap();
+    let adopting = move || {
+        let (there, comes) = (there.clone(), comes.clone());
+        async move {
+            comes.give(there.take().await.adopt_here().await.unwrap_err());
+            Ok::<(), BoxError>(())
+        }
+    };
+    Running::start(other, adopting).join().unwrap();
+    let error = pin!(back.take()).poll(&mut Context::from_waker(Waker::noop()));
+    let Poll::Ready(error) = error else {
+        panic!("it was given");
+    };
+    assert!(is_foreign(&error), "{error}");
+    // Open until it is dropped.
+    client.set_nonblocking(true).unwrap();
+    let mut rest = [0; 8];
+    let waits = client.read(&mut rest).unwrap_err();
+    assert_eq!(waits.kind(), std::io::ErrorKind::WouldBlock);
+    client.set_nonblocking(false).unwrap();
+    drop(error);
+    assert_eq!(client.read(&mut rest).unwrap(), 0);
+    home.stop().unwrap();
 }
 
 /// Polls a write where no runtime is.

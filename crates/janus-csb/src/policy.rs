@@ -50,6 +50,7 @@ mod heat;
 mod plan;
 mod queue;
 mod sample;
+mod scheme;
 mod service;
 mod smooth;
 
@@ -61,6 +62,7 @@ pub use heat::{Heat, HeatBoard, HeatSampler};
 pub use plan::{Bounds, Change, Planned, Shares, Targets, level, plan};
 pub use queue::Queue;
 pub use sample::{Role, ServiceWindow, ShardSample};
+pub use scheme::{Candidate, Dealer, Scheme};
 pub use service::Service;
 
 /// Says what share each shard should have, going by what the shards say of themselves.

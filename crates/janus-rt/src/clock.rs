@@ -14,7 +14,7 @@ pub(crate) enum Clock {
     /// A test's clock that jumps when all threads sleep.
     Paused(&'static Paused),
     /// A test's clock that stands still until it is moved.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "lockstep"))]
     Virtual(&'static std::sync::atomic::AtomicU64),
 }
 
@@ -60,7 +60,7 @@ impl Clock {
         let elapsed_ns = match self {
             Clock::Real { start } => start.elapsed().as_nanos() as u64,
             Clock::Paused(paused) => paused.elapsed_ns(),
-            #[cfg(test)]
+            #[cfg(any(test, feature = "lockstep"))]
             Clock::Virtual(elapsed_ns) => elapsed_ns.load(std::sync::atomic::Ordering::Relaxed),
         };
         Instant::from_nanos(OFFSET_NS + elapsed_ns)

@@ -78,8 +78,9 @@ mod dhcp;
 mod documents;
 mod inbox;
 mod lock;
-#[cfg(test)]
-mod lockstep;
+#[cfg(any(test, feature = "lockstep"))]
+#[doc(hidden)]
+pub mod lockstep;
 mod losses;
 pub mod metrics;
 pub mod net;

@@ -1,14 +1,22 @@
 //! Real shards, real I/O cores and the in-memory wire, driven turn by turn on one thread in a random order under a clock that only moves
-//! when told: a run is a function of its seed. Compiled for tests only. The far end is `peer`, the network's faults are `net`; this file
-//! asserts little, `tests` the rest.
+//! when told: a run is a function of its seed. Compiled for tests, and for benches that need many cores in virtual time (the feature
+//! `lockstep`, of no use to others). The tests' far end is `peer`, their network's faults are `net`; this file asserts little, `tests` the
+//! rest.
 
+mod compute;
+#[cfg(test)]
 mod net;
+#[cfg(test)]
 mod peer;
 pub(crate) mod rng;
+#[cfg(test)]
 mod stamps;
+#[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,12 +24,15 @@ use std::time::Duration;
 use janus_io::IoCore;
 use janus_io::wire::{self, WireCounters};
 use janus_tcp::{Instant, Stack};
+use janus_wire::FlowKey;
 
 use crate::clock::Clock;
 use crate::config::Placement;
 use crate::control::conductor::Conductor;
 use crate::runtime::{BackendChoice, Builder, MainResult, Result, Runtime};
-use crate::shard::Shard;
+use crate::shard::{OfferCounters, Shard};
+pub use compute::compute;
+#[cfg(test)]
 use peer::Peer;
 use rng::Rng;
 
@@ -34,15 +45,18 @@ const SILENCE: Duration = Duration::from_secs(24 * 3_600);
 /// Most steps for which an actor is held up.
 const LAG_MAX: u64 = 400;
 
+/// Time between two turns of the control thread in a calm world.
+const CONTROL: Duration = Duration::from_micros(100);
 /// Rounds without any progress after which there will be none.
 const QUIET: u32 = 2;
 
 /// How the runtime under test is laid out.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
-    pub(crate) shards: usize,
+pub struct Layout {
+    /// TCP cores.
+    pub shards: usize,
     /// Dedicated I/O cores; 0: every shard polls for itself.
-    pub(crate) io_cores: usize,
+    pub io_cores: usize,
 }
 
 /// Everything that takes turns.
@@ -55,7 +69,7 @@ enum Actor {
 }
 
 /// The far end of the wire.
-pub(crate) trait Outside {
+pub trait Outside {
     /// Runs one turn; returns whether anything moved.
     fn turn(&mut self, now: Instant) -> bool;
 
@@ -68,32 +82,39 @@ pub(crate) trait Outside {
     }
 }
 
+#[cfg(test)]
+pub(crate) type World<P = Peer> = WholeRuntime<P>;
+
 /// A runtime without threads, and its peer.
-pub(crate) struct World<P = Peer> {
+pub struct WholeRuntime<P> {
     pub(crate) rng: Rng,
     elapsed_ns: &'static AtomicU64,
     clock: Clock,
     pub(crate) shards: Vec<Shard>,
     pub(crate) io_cores: Vec<IoCore>,
     pub(crate) conductor: Conductor,
-    pub(crate) peer: P,
+    /// The far end.
+    pub peer: P,
     /// Counters of both ends.
     wire: Vec<Arc<WireCounters>>,
     actors: Vec<Actor>,
     /// Step before which an actor has no turn: models a thread that the kernel does not run.
     lags_until: Vec<u64>,
+    /// Time until which a shard computes.
+    computes_until: Vec<Instant>,
     pub(crate) steps: u64,
     idle: usize,
 }
 
-impl World {
+#[cfg(test)]
+impl WholeRuntime<Peer> {
     /// A runtime in this layout with one copy of `main` on each shard, and a peer on the far end of its wire.
     pub(crate) fn new<F>(
         seed: u64,
         layout: Layout,
         configure: impl FnOnce(Builder) -> Builder,
         main: impl Fn() -> F,
-    ) -> World
+    ) -> WholeRuntime<Peer>
     where
         F: Future<Output: MainResult> + 'static,
     {
@@ -103,12 +124,98 @@ impl World {
             ..wire::Config::default()
         };
         let peer = |rng: &mut Rng, far| Peer::new(rng.next(), far);
-        World::around(seed, layout, wire, configure, main, peer)
+        WholeRuntime::around(seed, layout, wire, configure, main, peer)
     }
 }
 
-impl<P: Outside> World<P> {
-    /// Like [`World::new`], over the wire given (its numbers of queues follow from the layout) and with another at its far
+/// For benches: a world in which all actors take their turns in order, and are never late.
+impl<P: Outside> WholeRuntime<P> {
+    /// A runtime in this layout with one copy of `main` on each shard, and another end of its wire.
+    pub fn calm<F>(
+        seed: u64,
+        layout: Layout,
+        configure: impl FnOnce(Builder) -> Builder,
+        main: impl Fn() -> F,
+        peer: impl FnOnce(wire::End) -> P,
+    ) -> WholeRuntime<P>
+    where
+        F: Future<Output: MainResult> + 'static,
+    {
+        let wire = |_: &mut Rng| wire::Config {
+            depth: 4096,
+            ..wire::Config::default()
+        };
+        WholeRuntime::around(seed, layout, wire, configure, main, |_, end| peer(end))
+    }
+
+    /// Lets time pass until then. A round in which something moves takes a microsecond.
+    pub fn pass_calmly(&mut self, until: Instant) {
+        let mut look = self.now();
+        while self.now() < until {
+            let mut moved = false;
+            for at in 0..self.actors.len() {
+                let actor = self.actors[at];
+                moved |= actor != Actor::Control && self.turn(actor);
+            }
+            let now = self.now();
+            if now >= look {
+                look = now + CONTROL;
+                self.name_the_blocked(now);
+                while self.turn(Actor::Control) {}
+                self.conductor.look();
+            }
+            if moved {
+                self.pass(1_000);
+                continue;
+            }
+            let next = self.next_deadline().map_or(look, |at| at.min(look));
+            self.pass_until(next.min(until).max(now + Duration::from_nanos(1)));
+        }
+    }
+
+    /// Does the watchdog's part, which goes by the time of threads: says which cores compute, if they do so for longer than is allowed.
+    fn name_the_blocked(&self, now: Instant) {
+        let shared = &self.shards[0].ctx.shared;
+        let limit = shared.settings.get().warn_blocked;
+        for (blocked, until) in shared.blocked.iter().zip(&self.computes_until) {
+            let long = until.saturating_since(now) > limit;
+            blocked.store(!limit.is_zero() && long, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the connections that cores have offered to others so far, and their way.
+    pub fn offers(&self) -> OfferCounters {
+        let mut all = OfferCounters::default();
+        for shard in &self.shards {
+            let of_core = shard.ctx.offer_counters();
+            all.offered += of_core.offered;
+            all.claimed += of_core.claimed;
+            all.returned += of_core.returned;
+            all.late += of_core.late;
+        }
+        all
+    }
+
+    /// Returns the core that has a client's connections to the server, by the ring there is now.
+    pub fn owners(&self) -> impl Fn(SocketAddr) -> usize + 'static {
+        let ctx = &self.shards[0].ctx;
+        let toeplitz = ctx.shared.toeplitz.clone();
+        let layout = ctx.steering.borrow().steering().published().clone();
+        move |client| {
+            let server = SocketAddr::from(([192, 0, 2, 1], 80));
+            let flow = FlowKey::new(client, server).expect("one family");
+            layout.owner(toeplitz.key_of(&flow), server.port()).index()
+        }
+    }
+
+    /// Returns the number of updates of the steering so far.
+    pub fn updates(&self) -> u64 {
+        self.conductor.mailbox.done().updates
+    }
+}
+
+impl<P: Outside> WholeRuntime<P> {
+    /// Like [`WholeRuntime::new`], over the wire given (its numbers of queues follow from the layout) and with another at its far
     /// end.
     pub(crate) fn around<F>(
         seed: u64,
@@ -117,7 +224,7 @@ impl<P: Outside> World<P> {
         configure: impl FnOnce(Builder) -> Builder,
         main: impl Fn() -> F,
         peer: impl FnOnce(&mut Rng, wire::End) -> P,
-    ) -> World<P>
+    ) -> WholeRuntime<P>
     where
         F: Future<Output: MainResult> + 'static,
     {
@@ -158,8 +265,9 @@ impl<P: Outside> World<P> {
             .chain((0..io_cores.len()).map(Actor::IoCore))
             .chain([Actor::Control, Actor::Peer])
             .collect();
-        World {
+        WholeRuntime {
             lags_until: vec![0; actors.len()],
+            computes_until: vec![Instant::ZERO; layout.shards],
             actors,
             rng,
             elapsed_ns,
@@ -174,12 +282,13 @@ impl<P: Outside> World<P> {
         }
     }
 
-    pub(crate) fn now(&self) -> Instant {
+    /// Returns the world's time.
+    pub fn now(&self) -> Instant {
         self.clock.now()
     }
 
     /// Runs one turn of a random actor, or moves the clock to the next deadline.
-    pub(crate) fn step(&mut self) {
+    pub fn step(&mut self) {
         self.turn_of_somebody();
         if self.steps.is_multiple_of(AUDIT) {
             self.audit();
@@ -210,7 +319,7 @@ impl<P: Outside> World<P> {
     }
 
     /// Steps until `done`.
-    pub(crate) fn run_until(&mut self, mut done: impl FnMut(&mut World<P>) -> bool) {
+    pub fn run_until(&mut self, mut done: impl FnMut(&mut WholeRuntime<P>) -> bool) {
         while !done(self) {
             self.step();
         }
@@ -218,7 +327,7 @@ impl<P: Outside> World<P> {
 
     /// Runs all actors but the control thread until nothing moves, those held up included. An update under way stays where it is. The
     /// clock hardly moves.
-    pub(crate) fn settle(&mut self) {
+    pub fn settle(&mut self) {
         let (count, mut quiet) = (self.actors.len(), 0);
         while quiet < QUIET {
             self.steps += 1;
@@ -234,8 +343,8 @@ impl<P: Outside> World<P> {
         }
     }
 
-    /// Like [`World::settle`], with the control thread: no update is left under way.
-    pub(crate) fn come_to_rest(&mut self) {
+    /// Like [`WholeRuntime::settle`], with the control thread: no update is left under way.
+    pub fn come_to_rest(&mut self) {
         self.settle();
         while self.conductor.step() {
             self.settle();
@@ -243,7 +352,7 @@ impl<P: Outside> World<P> {
     }
 
     /// Ends the program on every shard and lets a silent day pass. Checks that nothing is left anywhere.
-    pub(crate) fn end(&mut self) {
+    pub fn end(&mut self) {
         self.end_tasks();
         let end = self.now() + SILENCE;
         self.come_to_rest();
@@ -263,13 +372,13 @@ impl<P: Outside> World<P> {
     }
 
     /// Number of frames that the wire had no buffer for at its other end.
-    pub(crate) fn lost(&self) -> u64 {
+    pub fn lost(&self) -> u64 {
         let lost = self.wire.iter().map(|queue| queue.lost_no_buffer.get());
         lost.sum()
     }
 
     /// Checks that no connection waits for nothing.
-    pub(crate) fn audit(&self) {
+    pub fn audit(&self) {
         self.each_stack(|who, stack| assert_eq!(stack.audit(), Ok(()), "at {who}"));
     }
 
@@ -286,9 +395,12 @@ impl<P: Outside> World<P> {
     fn turn(&mut self, actor: Actor) -> bool {
         let now = self.now();
         match actor {
+            Actor::Shard(at) if self.computes_until[at] > now => false,
             Actor::Shard(at) => {
                 let _entered = self.shards[at].enter();
-                self.shards[at].turn()
+                let moved = self.shards[at].turn();
+                self.computes_until[at] = now + compute::take_debt();
+                moved
             }
             Actor::IoCore(at) => self.io_cores[at].turn() > 0,
             Actor::Control => self.conductor.step(),
@@ -304,7 +416,12 @@ impl<P: Outside> World<P> {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let shards = self.shards.iter().filter_map(Shard::deadline);
+        let now = self.now();
+        let each = self.shards.iter().zip(&self.computes_until);
+        let shards = each.filter_map(|(shard, until)| match *until > now {
+            true => Some(*until),
+            false => shard.deadline(),
+        });
         shards.chain(self.peer.next_deadline()).min()
     }
 
@@ -318,7 +435,18 @@ impl<P: Outside> World<P> {
     }
 }
 
-impl<P> World<P> {
+impl<P> fmt::Debug for WholeRuntime<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "WholeRuntime({} shards, step {})",
+            self.shards.len(),
+            self.steps
+        )
+    }
+}
+
+impl<P> WholeRuntime<P> {
     /// Drops the tasks of every shard, in its context.
     fn end_tasks(&mut self) {
         for shard in &self.shards {
@@ -334,7 +462,7 @@ impl<P> World<P> {
 }
 
 /// Ordered so that tasks are dropped in their shard's context.
-impl<P> Drop for World<P> {
+impl<P> Drop for WholeRuntime<P> {
     fn drop(&mut self) {
         self.end_tasks();
     }

@@ -50,7 +50,8 @@ pub use rest::{Handler, Next, ServedStream, serve};
 pub use send_buf::SendBuf;
 pub use socket::TcpSocket;
 pub use stream::{
-    AllocBuf, Connect, Give, Peek, Read, Recv, TcpStream, TrySendBufError, Write, WriteAll,
+    AdoptError, AllocBuf, Connect, Give, Peek, Read, Recv, TcpStream, TrySendBufError, Write,
+    WriteAll,
 };
 pub use udp::UdpSocket;
 

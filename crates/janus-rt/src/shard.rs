@@ -8,6 +8,7 @@ mod elsewhere;
 mod emptying;
 mod end;
 mod forwarder;
+pub(crate) mod giving;
 pub(crate) mod handlers;
 #[cfg(test)]
 pub(crate) mod hops;
@@ -19,6 +20,7 @@ mod panic_recovery;
 mod paused;
 mod report;
 mod sampling;
+mod service_times;
 pub(crate) mod shared;
 mod statistics;
 mod traversal;

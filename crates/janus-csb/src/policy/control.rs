@@ -305,13 +305,15 @@ impl Control {
         let mean = 1.0 / shards.len().max(1) as f64;
         let wished: f64 = wish.weights.iter().map(|&(_, weight)| weight).sum();
         let free: f64 = shards.iter().map(|sample| shares[sample.shard]).sum();
-        let (mut staying, mut leaving) = (Vec::new(), Vec::new());
+        let all_kept = shards.iter().all(|sample| sample.kept);
+        // The targets of shards that are what they are, and of those that share the rest.
+        let (mut settled, mut staying) = (Vec::new(), Vec::new());
         for sample in shards {
             let (shard, has) = (sample.shard, shares[sample.shard]);
             if sample.role == Role::Draining {
                 let step = mean * Control::LEAVES_BY;
                 let rest = has - step;
-                leaving.push((shard, if rest < step / 2.0 { 0.0 } else { rest }));
+                settled.push((shard, if rest < step / 2.0 { 0.0 } else { rest }));
                 continue;
             }
             let weight = wish.weights.iter().find(|&&(named, _)| named == shard);
@@ -324,16 +326,20 @@ impl Control {
             } else {
                 has
             };
-            staying.push((shard, target));
+            if sample.kept && !all_kept {
+                settled.push((shard, target.min(has)));
+            } else {
+                staying.push((shard, target));
+            }
         }
-        // Shards that leave give up a step each; those that stay share the rest.
-        let rest = free - leaving.iter().map(|&(_, target)| target).sum::<f64>();
+        // Shards that leave give up a step each, and those whose loops are kept get no more; the others share the rest.
+        let rest = free - settled.iter().map(|&(_, target)| target).sum::<f64>();
         let total: f64 = staying.iter().map(|&(_, target)| target).sum();
         let mut targets = Targets::default();
         for (shard, target) in staying {
             targets.set(shard, target / total * rest);
         }
-        for (shard, target) in leaving {
+        for (shard, target) in settled {
             targets.set(shard, target);
         }
         targets

@@ -23,6 +23,8 @@ pub struct ShardSample {
     pub shard: ShardId,
     /// Whether it serves or leaves.
     pub role: Role,
+    /// A task has kept its loop for too long of late: it is given no more than it has.
+    pub kept: bool,
     /// Packets that wait in the rings leading to it: on average over the interval, or at its end.
     pub queue: u32,
     /// Packets it has taken since the last round.

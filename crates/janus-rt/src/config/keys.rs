@@ -153,8 +153,8 @@ keys! {
     owner_bits: Switch = false, expert;
 
     /// `on`: a connection that no task of its core accepts within twice the usual time (100 us to 5 ms) is offered to another core, where a
-    /// task waits for one on the same port; `auto`: except for a second after more than half of 64 offers were in vain
-    /// ([csb.md](csb.md)).
+    /// task waits for one on the same port; `auto`: except for a second after more than half of 64 offers were in vain; `naive` and the rest:
+    /// it goes at once to the core that PIKA's scheme of this name draws ([csb.md](csb.md)).
     speculative_accept: SpeculativeAccept = SpeculativeAccept::Off, live Change::SpeculativeAccept;
 
     /// Time between two looks of a policy of `balance`; while nothing comes in, ten times that.

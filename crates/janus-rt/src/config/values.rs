@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use janus_csb::policy::Scheme;
 use janus_io::faults::DELAY_MAX;
 use janus_io::filter::Filter;
 use janus_io::policy::Prefix;
@@ -30,7 +31,11 @@ words! {
     BackendName { "auto" => Auto, "portal" => Portal, "tap" => Tap, "dpdk" => Dpdk, "xdp" => Xdp }
     xdp::Mode { "auto" => Auto, "native" => Native, "generic" => Generic }
     PolicyName { "fixed" => Fixed, "queue" => Queue, "service" => Service }
-    SpeculativeAccept { "off" => Off, "on" => On, "auto" => Auto }
+    SpeculativeAccept {
+        "off" => Off, "on" => On, "auto" => Auto,
+        "naive" => Naive, "unfiltered_2" => Unfiltered2, "unfiltered_100" => Unfiltered100, "filtered_2" => Filtered2,
+        "tournament_2" => Tournament2
+    }
     Martians { "drop" => Drop, "pass" => Pass }
     Ways { "both" => Both, "received" => Received, "sent" => Sent }
 }
@@ -52,15 +57,40 @@ pub(crate) enum BackendName {
     Xdp,
 }
 
-/// Whether connections that no task accepts in time are offered to other cores.
+/// Whether connections that no task accepts in time go to other cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SpeculativeAccept {
     /// They wait.
     Off,
-    /// They are, where a task waits for one.
+    /// They are offered where a task waits for one.
     On,
     /// They are, except for a while after more than half of the offers were in vain.
     Auto,
+    /// By PIKA's scheme of this name ([`Scheme`]): at once, to a core that is drawn whether a task waits there or not.
+    Naive,
+    /// Likewise.
+    Unfiltered2,
+    /// Likewise.
+    Unfiltered100,
+    /// Likewise.
+    Filtered2,
+    /// Likewise.
+    Tournament2,
+}
+
+impl SpeculativeAccept {
+    /// The scheme by which connections go.
+    pub(crate) fn scheme(self) -> Option<Scheme> {
+        match self {
+            SpeculativeAccept::Off | SpeculativeAccept::On | SpeculativeAccept::Auto => None,
+            SpeculativeAccept::Naive => Some(Scheme::Naive),
+            SpeculativeAccept::Unfiltered2 => Some(Scheme::Unfiltered2),
+            SpeculativeAccept::Unfiltered100 => Some(Scheme::Unfiltered100),
+            SpeculativeAccept::Filtered2 => Some(Scheme::Filtered2),
+            SpeculativeAccept::Tournament2 => Some(Scheme::Tournament2),
+        }
+    }
 }
 
 /// Treatment of packets from addresses that no host can have.

@@ -152,11 +152,16 @@ impl Conductor {
     }
 
     /// Asks the policy, where there is one.
-    fn look(&mut self) {
-        if self.is_busy() || self.wants() {
+    pub(crate) fn look(&mut self) {
+        if self.watch.is_none() {
             return;
         }
+        let waits = self.is_busy() || self.wants();
         let Some(watch) = &mut self.watch else { return };
+        watch.note(&self.watchdog.blocked());
+        if waits {
+            return;
+        }
         let wanted = watch.look(
             &self.mailbox,
             self.balancer.lock().current().newest().ring(),

@@ -1,14 +1,22 @@
 //! Ports on which a task of a core waits for a connection, as that core says and all others see.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// One bit for each port. Written by its core only.
+/// Written by its core only.
 #[derive(Debug)]
-pub(crate) struct Hunger(Box<[AtomicU64]>);
+pub(crate) struct Hunger {
+    /// One bit for each port.
+    ports: Box<[AtomicU64]>,
+    /// Connections are offered, so how long they are served is looked at.
+    timing: AtomicBool,
+}
 
 impl Default for Hunger {
     fn default() -> Hunger {
-        Hunger((0..1024).map(|_| AtomicU64::new(0)).collect())
+        Hunger {
+            ports: (0..1024).map(|_| AtomicU64::new(0)).collect(),
+            timing: AtomicBool::new(false),
+        }
     }
 }
 
@@ -31,6 +39,15 @@ impl Hunger {
 
     #[inline]
     fn place(&self, port: u16) -> (&AtomicU64, u64) {
-        (&self.0[usize::from(port) / 64], 1 << (port % 64))
+        (&self.ports[usize::from(port) / 64], 1 << (port % 64))
+    }
+
+    pub(crate) fn set_timing(&self, on: bool) {
+        self.timing.store(on, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn is_timing(&self) -> bool {
+        self.timing.load(Ordering::Relaxed)
     }
 }

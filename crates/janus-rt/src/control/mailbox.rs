@@ -123,6 +123,11 @@ pub(crate) struct Board {
     pub(crate) queue: Counter,
     /// Nanoseconds of work for a connection, the median of the last; 0 before that is known.
     pub(crate) service_ns: Counter,
+    /// Nanoseconds from a connection's offer to its end, the median of the last; 0 before that is known. Gathered where connections are
+    /// offered.
+    pub(crate) offered_ns: Counter,
+    /// Connections that wait to be accepted, likewise.
+    pub(crate) waiting: Counter,
     /// The core is to give away what no task of it has.
     empties: AtomicBool,
     /// Ports on which a task waits for a connection.

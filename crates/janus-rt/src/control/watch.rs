@@ -1,6 +1,7 @@
 //! The control thread's look at the load: samples of the shards go into the balancer's policy, and the rings that it plans become requests
 //! like any other.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use janus_csb::policy::{
@@ -9,7 +10,7 @@ use janus_csb::policy::{
 use janus_csb::{Ring, ShardId};
 use janus_tcp::Instant;
 
-use super::mailbox::ControlMailbox;
+use super::mailbox::{Board, ControlMailbox};
 use crate::clock::Clock;
 
 #[cfg(test)]
@@ -17,6 +18,9 @@ mod tests;
 
 /// Factor by which looks are rarer while no packet comes in.
 const IDLE: u32 = 10;
+
+/// For how long a core gets no larger share after a task kept it.
+const KEPT: Duration = Duration::from_secs(1);
 
 /// Looks after which what was seen of the load's place counts half.
 const FADES: u32 = 100;
@@ -42,6 +46,8 @@ pub(crate) struct Watch {
     next: Instant,
     last: Instant,
     before: Vec<Seen>,
+    /// When a task kept each core last.
+    kept: Vec<Option<Instant>>,
     /// Place of the load, as the polling cores sample it.
     heat: Heat,
     /// Looks until half of that is forgotten.
@@ -83,6 +89,7 @@ impl Watch {
             next: now + interval,
             last: now,
             before: vec![Seen::default(); cores],
+            kept: vec![None; cores],
             heat: Heat::new(),
             fades: FADES,
             asked: false,
@@ -92,6 +99,15 @@ impl Watch {
     /// Returns the time until the next look.
     pub(crate) fn wait(&self) -> Duration {
         self.next.saturating_since(self.clock.now())
+    }
+
+    /// Notes which cores a task keeps now.
+    pub(crate) fn note(&mut self, blocked: &[AtomicBool]) {
+        for (kept, blocked) in self.kept.iter_mut().zip(blocked) {
+            if blocked.load(Ordering::Relaxed) {
+                *kept = Some(self.clock.now());
+            }
+        }
     }
 
     /// Looks, if it is time; returns a ring if the policy wants another.
@@ -123,29 +139,32 @@ impl Watch {
         let passed_ns = now.saturating_since(self.last).as_nanos() as u64;
         self.last = now;
         let drained = mailbox.drained();
-        let boards = mailbox.boards().iter().zip(&mut self.before).enumerate();
-        let sample = |(shard, (board, before)): (usize, (&super::mailbox::Board, &mut Seen))| {
-            let seen = Seen {
-                packets: board.packets.get(),
-                busy_ns: board.busy_ns.get(),
-                opened: board.opened.get(),
+        let boards = mailbox.boards().iter().zip(&mut self.before);
+        let boards = boards.zip(&self.kept).enumerate();
+        let sample =
+            |(shard, ((board, before), kept)): (usize, ((&Board, &mut Seen), &Option<Instant>))| {
+                let seen = Seen {
+                    packets: board.packets.get(),
+                    busy_ns: board.busy_ns.get(),
+                    opened: board.opened.get(),
+                };
+                let last = std::mem::replace(before, seen);
+                let busy_ns = seen.busy_ns - last.busy_ns;
+                ShardSample {
+                    shard: ShardId(shard as u8),
+                    role: match drained[shard] {
+                        true => Role::Draining,
+                        false => Role::Serving,
+                    },
+                    kept: kept.is_some_and(|at| now.saturating_since(at) < KEPT),
+                    queue: board.queue.get() as u32,
+                    packets: seen.packets - last.packets,
+                    busy: (busy_ns as f64 / passed_ns.max(1) as f64).min(1.0),
+                    service_ns: Some(board.service_ns.get()).filter(|ns| *ns > 0),
+                    flows: board.flows.get(),
+                    opened: seen.opened - last.opened,
+                }
             };
-            let last = std::mem::replace(before, seen);
-            let busy_ns = seen.busy_ns - last.busy_ns;
-            ShardSample {
-                shard: ShardId(shard as u8),
-                role: match drained[shard] {
-                    true => Role::Draining,
-                    false => Role::Serving,
-                },
-                queue: board.queue.get() as u32,
-                packets: seen.packets - last.packets,
-                busy: (busy_ns as f64 / passed_ns.max(1) as f64).min(1.0),
-                service_ns: Some(board.service_ns.get()).filter(|ns| *ns > 0),
-                flows: board.flows.get(),
-                opened: seen.opened - last.opened,
-            }
-        };
         boards.map(sample).collect()
     }
 

@@ -130,6 +130,8 @@ impl Peer {
         let depot = Depot::new(16 * 1024, &Growth::Inline).expect("memory");
         let config = Config {
             time_wait: Duration::from_millis(5),
+            // A connection whose task goes from core to core is not closed at once.
+            fin_wait_2: Some(Duration::from_secs(60)),
             ..Config::default()
         };
         let secrets = Secrets::from_seed(rng.next());

@@ -247,7 +247,7 @@ fn of_forwards() -> Vec<Family> {
             "Flows lost on the way to another core: that refused them, and their own had no room any more." =
             |r| r.forwards.moves_lost;
         parts Counter "janus_accept_offers"
-            "Connections that waited longer than is usual to be accepted: offered to other cores, taken from others, come back, and accepted \
+            "Connections that waited to be accepted: offered to other cores, taken from others, come back, and accepted \
              late." =
             offers, by("outcome", ["offered", "claimed", "returned", "late"]);
     }

@@ -146,7 +146,12 @@ impl TcpListener {
             self.hunger.set(port, false);
             accepted
         });
-        accepted.map_ok(|(conn, peer)| (TcpStream::new(self.owner, conn), peer))
+        accepted.map_ok(|(conn, peer)| {
+            if self.hunger.is_timing() {
+                core_context::with_own(self.owner, |ctx| ctx.accepted(conn));
+            }
+            (TcpStream::new(self.owner, conn), peer)
+        })
     }
 }
 

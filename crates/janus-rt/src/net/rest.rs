@@ -158,6 +158,7 @@ impl Handler {
             return Err(foreign_core());
         }
         let rest = Rest::new(self.held.0.number());
+        core_context::with_own(stream.owner(), |ctx| ctx.served(stream.conn(), true));
         ServedStream::new(stream, rest).settle(|stack, now, conn| stack.rest(now, conn, rest))
     }
 

@@ -3,6 +3,7 @@
 //! Readiness and calls that do not wait are in `ready`, packet buffers sent without copying in `given`, the halves in `tcp`,
 //! and the traits of other crates in files of their own.
 
+mod adopt;
 mod given;
 mod race;
 mod ready;
@@ -23,6 +24,7 @@ use super::{foreign_core, io_error, on_stack, poll_on_stack, resolver};
 use crate::inbox::Owner;
 use crate::shard::Side;
 use crate::shard::core_context::{self, CoreContext};
+pub use adopt::AdoptError;
 pub use given::{AllocBuf, Give, TrySendBufError};
 use race::connect_by_name;
 

@@ -163,7 +163,7 @@ impl Prepared {
     }
 
     /// Returns what threads would be started with, for tests that drive it otherwise.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "lockstep"))]
     pub(crate) fn into_parts(self) -> (Vec<Seed>, Vec<IoCore>, Conductor) {
         (self.seeds, self.io_cores, self.conductor)
     }

@@ -209,6 +209,7 @@ impl CoreContext {
     /// The handle of `conn` is gone: the stack ends the connection in order.
     pub(crate) fn close(&self, conn: ConnId) {
         self.on_stack(|stack, now| stack.close(now, conn));
+        self.served(conn, false);
         for side in [Side::Read(conn.index), Side::Write(conn.index)] {
             let forgotten = self.waiters.borrow_mut().forget(side);
             drop(forgotten);

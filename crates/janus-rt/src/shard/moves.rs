@@ -11,6 +11,7 @@ use janus_tcp::{ConnId, Homecoming, Instant, Moved, Parcel, Refusal, Refused};
 use janus_wire::FlowKey;
 
 use super::core_context::CoreContext;
+use super::giving::{Answer, Held, Stays, Ticket};
 use super::handlers::HandlerName;
 
 /// How long after a move an update is asked for that tells of it: two let its stub go.
@@ -47,12 +48,16 @@ pub(crate) struct Sent {
 }
 
 /// Reason of a move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) enum Why {
     /// It belongs there.
     Given,
     /// A task waits for it there, or did.
     Offered,
+    /// A scheme says so.
+    Dealt,
+    /// A task there has its handle.
+    Asked(Ticket),
 }
 
 /// A shard's part in moves.
@@ -171,24 +176,44 @@ impl CoreContext {
     }
 
     pub(super) fn move_flow_for(&self, flow: &FlowKey, to: ShardId, why: Why) -> bool {
+        !self.must_stay(flow)
+            && self.stack.borrow_mut().is_unattended(flow)
+            && self.send_away(flow, None, to, why).is_ok()
+    }
+
+    /// Whether the flow came too lately to move again.
+    pub(super) fn must_stay(&self, flow: &FlowKey) -> bool {
         let published = self.steering.borrow().steering().published().epoch();
-        if self.moves.borrow().must_stay(flow, published) {
-            return false;
-        }
+        self.moves.borrow().must_stay(flow, published)
+    }
+
+    /// Sends a flow that may go, or the connection of that name, which may be over. An error has the name of the connection that is here again,
+    /// if it is one.
+    pub(super) fn send_away(
+        &self,
+        flow: &FlowKey,
+        conn: Option<ConnId>,
+        to: ShardId,
+        why: Why,
+    ) -> Result<(), Option<ConnId>> {
         let moved = self.moved_now();
         let me = ShardId(self.core);
         let mut stack = self.stack.borrow_mut();
-        if !stack.is_unattended(flow) {
-            return false;
-        }
-        let Ok(left) = stack.detach_flow(self.now.get(), flow, to.0.into()) else {
-            return false;
+        let now = self.now.get();
+        let left = match conn {
+            Some(conn) => stack.detach(now, conn, to.0.into()),
+            None => stack.detach_flow(now, flow, to.0.into()),
         };
+        let left = left.map_err(|_| None)?;
         let rest = left.parcel.rest();
         let handler = rest.and_then(|rest| self.handlers.name_of(rest.handler()));
-        let stands = stack.leave_stub(flow, to.0.into(), moved).is_ok();
+        // Of a flow that is over no packet comes, or another connection has its tuple.
+        let over = left.parcel.is_over();
+        let stands = over || stack.leave_stub(flow, to.0.into(), moved).is_ok();
         drop(stack);
-        self.stub_stands();
+        if !over {
+            self.stub_stands();
+        }
         let sent = Sent {
             parcel: left.parcel,
             from: me,
@@ -205,10 +230,9 @@ impl CoreContext {
                 Ok(()) | Err(_) => None,
             }
         };
-        let Some(sent) = back else { return true };
+        let Some(sent) = back else { return Ok(()) };
         self.on_stack(|stack, _| stack.keep(&sent.parcel, me.0.into()));
-        self.takes_back(sent);
-        false
+        Err(self.takes_back(sent))
     }
 
     fn stub_stands(&self) {
@@ -259,6 +283,9 @@ impl CoreContext {
         let Arrival::Flow(sent) = &mut arrival else {
             return self.send_to(to, arrival);
         };
+        if sent.parcel.is_over() {
+            return self.send_to(to, arrival);
+        }
         let (flow, shard) = (*sent.parcel.flow(), u16::from(to.0));
         let moved = self.moved_now();
         (sent.from, sent.moved) = (ShardId(self.core), moved);
@@ -275,14 +302,23 @@ impl CoreContext {
     fn arrives(&self, sent: Sent) {
         let flow = *sent.parcel.flow();
         let came = (sent.from, sent.moved);
-        self.moves.borrow_mut().settled.insert(flow, came);
-        if sent.refused {
-            if sent.why == Why::Offered {
-                self.offers.borrow_mut().returned();
-            }
-            return self.takes_back(sent);
+        if !sent.parcel.is_over() {
+            self.moves.borrow_mut().settled.insert(flow, came);
         }
-        let offered = sent.why == Why::Offered;
+        if sent.refused {
+            let why = sent.why.clone();
+            let back = self.takes_back(sent);
+            match why {
+                Why::Given => {}
+                Why::Offered | Why::Dealt => self.offers.borrow_mut().returned(),
+                Why::Asked(ticket) => {
+                    let held = back.map(|conn| Held::new(self.owner, conn));
+                    ticket.answer(Answer::Stays(held, Stays::Busy));
+                }
+            }
+            return;
+        }
+        let offered = matches!(sent.why, Why::Offered);
         let handler = match sent.handler {
             None if offered && !self.is_awaited(&flow) => Err(()),
             None => Ok(None),
@@ -290,8 +326,7 @@ impl CoreContext {
         };
         let back = match handler {
             Ok(handler) => match self.adopt(sent.parcel, handler) {
-                Ok(()) if offered => return self.offers.borrow_mut().claimed(),
-                Ok(()) => return,
+                Ok(conn) => return self.is_taken_in(sent.why, conn),
                 Err(refused) => refused.parcel,
             },
             Err(()) => sent.parcel,
@@ -307,6 +342,17 @@ impl CoreContext {
         let mut moves = self.moves.borrow_mut();
         moves.refused += 1;
         moves.outbox.push_back(back);
+    }
+
+    /// A flow has come for this reason and is here.
+    fn is_taken_in(&self, why: Why, conn: Option<ConnId>) {
+        match (why, conn) {
+            (Why::Given, _) | (Why::Asked(_), None) => {}
+            (Why::Offered | Why::Dealt, _) => self.offers.borrow_mut().claimed(),
+            (Why::Asked(ticket), Some(conn)) => {
+                ticket.answer(Answer::Here(Held::new(self.owner, conn)));
+            }
+        }
     }
 
     /// Sends frames back that stubs have led here where their flows have ended, and word of that before them: the stub goes, and they are
@@ -336,16 +382,21 @@ impl CoreContext {
         self.forwarder.borrow_mut().ring();
     }
 
-    /// The flow is here again as it was.
-    fn takes_back(&self, sent: Sent) {
+    /// The flow is here again as it was. Returns the connection's name, if it is one.
+    fn takes_back(&self, sent: Sent) -> Option<ConnId> {
         let handler = sent.parcel.rest().map(|rest| rest.handler());
         let adopted = self.adopt(sent.parcel, handler);
+        let refused = match adopted {
+            Ok(conn) => return conn,
+            Err(refused) => refused,
+        };
         // A listener that has gone meanwhile took those with it that waited for it.
-        let lost = adopted.is_err_and(|refused| refused.why != Refusal::NoListener);
+        let lost = refused.why != Refusal::NoListener;
         self.forwarder.borrow_mut().counters.moves_lost += u64::from(lost);
+        None
     }
 
-    fn adopt(&self, parcel: Parcel, handler: Option<u8>) -> Result<(), Box<Refused>> {
+    fn adopt(&self, parcel: Parcel, handler: Option<u8>) -> Result<Option<ConnId>, Box<Refused>> {
         let rest = parcel.rest();
         let mut stack = self.stack.borrow_mut();
         let conn: Option<ConnId> = stack.adopt(self.now.get(), parcel)?;
@@ -353,7 +404,7 @@ impl CoreContext {
             // It is open, or has just ended: then its handler learns that.
             let _ = stack.rest_on(conn, rest.at(handler));
         }
-        Ok(())
+        Ok(conn)
     }
 
     /// Buffers that have come home after their connections had left go after them.

@@ -298,6 +298,18 @@ impl Listeners {
         soonest.map(delays::time)
     }
 
+    /// Shows the connections that wait to be accepted and began to between these moments, the second one left out.
+    pub(crate) fn came_between(&self, moments: [Instant; 2], mut see: impl FnMut(ConnSlot)) {
+        let [from, to] = moments.map(delays::tick);
+        for listener in self.slots.iter().flatten() {
+            let age = |waiting: &&Waiting| to.wrapping_sub(waiting.since) as i32;
+            let queue = listener.queue.iter().rev();
+            let young = queue.take_while(|w| age(w) <= to.wrapping_sub(from) as i32);
+            let shown = young.filter(|w| age(w) > 0);
+            shown.for_each(|waiting| see(waiting.conn));
+        }
+    }
+
     /// Whether a connection for this flow would be accepted at once, as far as that can be known: the listener's acceptor waits, or was woken
     /// at this moment.
     pub(crate) fn is_hungry(&self, id: ListenerId, now: Instant) -> bool {

@@ -211,6 +211,11 @@ impl Parcel {
         !matches!(&self.content, Content::Connection(conn) if conn.busy.is_some())
     }
 
+    /// Whether no packet is for it any more: an application has what is left of the connection.
+    pub fn is_over(&self) -> bool {
+        matches!(&self.content, Content::Connection(conn) if conn.tcb.state == State::Closed)
+    }
+
     /// Whether an application has the connection.
     pub fn is_owned(&self) -> bool {
         matches!(&self.content, Content::Connection(conn) if conn.place == Place::Owned)

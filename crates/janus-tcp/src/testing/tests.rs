@@ -319,7 +319,13 @@ fn an_orphan_in_fin_wait_2_is_a_compact_record() {
         (pair.a.stack.connections(), pair.a.stack.in_time_wait()),
         (0, 1)
     );
+    // Its tuple is taken: the peer has the connection still.
+    let again = |pair: &mut Pair| pair.a.stack.connect(pair.now, (A, 40_000), (B, 80));
+    assert_eq!(again(&mut pair), Err(Error::AddrInUse));
     pair.b.stack.close(pair.now, b);
+    pair.run_for(Duration::from_secs(1));
+    let anew = again(&mut pair).expect("TIME-WAIT makes room");
+    pair.a.stack.abort(pair.now, anew);
     pair.assert_clean();
 }
 

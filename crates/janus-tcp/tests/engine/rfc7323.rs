@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use crate::support::{Craft, HERE, Host, PEER, Peer, Seen, bytes_at};
-use janus_tcp::Config;
+use janus_tcp::{Config, Error};
 use janus_wire::SeqNum;
 use janus_wire::tcp::Flags;
 
@@ -204,6 +204,46 @@ fn the_echo_of_a_syn_means_nothing() {
         let (conn, _) = host.stack.accept(host.listener).expect("a connection");
         let srtt_us = host.stack.info(conn).expect("a connection").srtt_us;
         assert_eq!(srtt_us, 70_000);
+        host.end(&[conn]);
+    }
+}
+
+/// A handshake ends by the echo of one of its SYN-ACKs. A repeated SYN may come after its connection has ended, and the number of our answer
+/// may be what the peer, in TIME-WAIT, still acknowledges: an older echo makes no connection (Linux: tcp_check_req), one of nothing does.
+#[test]
+fn a_handshake_ends_by_the_echo_of_its_syn_ack() {
+    for (repeats, good) in [(0, true), (2, true), (0, false)] {
+        let mut host = Host::plain();
+        let mut syn = Craft::syn((PEER, 4_000));
+        syn.options.timestamps = Some((1_000, 0));
+        let answer = host.ask(&syn).remove(0);
+        let ours = answer.options.timestamps.expect("agreed upon").0;
+        let mut again = Vec::new();
+        for repeat in 0..repeats {
+            host.wait(Duration::from_millis(1_100 << repeat));
+            again.extend(host.collect());
+        }
+        host.wait(Duration::from_millis(70));
+        assert_eq!(again.len(), repeats, "SYN-ACKs once more");
+        let mut ack = Craft::new(syn.src, Flags::ACK);
+        (ack.seq, ack.ack) = (SeqNum(1), answer.end());
+        let last = again.last().and_then(|seen| seen.options.timestamps);
+        let last = last.map_or(ours, |(ours, _)| ours);
+        let future = last.wrapping_add(4_000);
+        for (count, echo) in [ours - 60_000, future, future + (1 << 30)]
+            .into_iter()
+            .enumerate()
+        {
+            ack.options.timestamps = Some((1_070, echo));
+            let answers = host.ask(&ack);
+            assert!(answers.iter().all(|seen| seen.header.flags == Flags::ACK));
+            assert_eq!(host.stack.accept(host.listener), Err(Error::WouldBlock));
+            assert_eq!(host.stack.counters().dropped_paws, count as u64 + 1);
+        }
+        let echo = if good { ours } else { 0 };
+        ack.options.timestamps = Some((1_070, echo));
+        host.send(&ack);
+        let (conn, _) = host.stack.accept(host.listener).expect("a connection");
         host.end(&[conn]);
     }
 }

@@ -26,6 +26,7 @@ struct Plant {
     noise: f64,
     random: u64,
     role: Vec<Role>,
+    kept: Vec<bool>,
     updates: Vec<Duration>,
 }
 
@@ -50,6 +51,7 @@ impl Plant {
             noise,
             random: u64::from(seed) | 1 << 40,
             role: vec![Role::Serving; shards],
+            kept: vec![false; shards],
             updates: Vec::new(),
         }
     }
@@ -82,6 +84,7 @@ impl Plant {
                 ShardSample {
                     shard: ShardId(s as u8),
                     role: self.role[s],
+                    kept: self.kept[s],
                     queue: self.noisy(queue) as u32,
                     packets: (self.placed[s] * self.arrive * seconds) as u64,
                     busy: self.noisy(needs[s]).min(1.0),
@@ -223,6 +226,28 @@ fn fixed_weights_are_met_and_then_left() {
     );
     plant.run(300);
     assert_eq!(plant.updates.len(), done);
+}
+
+/// Shard 0 serves twice as fast as the others, and would be given twice as much.
+#[test]
+fn a_shard_that_a_task_keeps_is_given_no_more() {
+    let share_of_first = |kept: bool| {
+        let mut plant = Plant::new(Box::new(Service::default()), 4, 0.5, 0.02, 5);
+        plant.capacity[0] *= 2.0;
+        plant.kept[0] = kept;
+        plant.run(120);
+        Shares::of(&plant.ring, None)[ShardId(0)]
+    };
+    assert!(share_of_first(false) > 0.35);
+    assert!((share_of_first(true) - 0.25).abs() < 0.01);
+    // When all are kept, none is worse than the others; and one that is kept may be given less.
+    let mut plant = Plant::new(Box::new(Service::default()), 4, 0.5, 0.02, 5);
+    (plant.capacity[0], plant.kept) = (2e6, vec![true; 4]);
+    plant.run(120);
+    assert!(Shares::of(&plant.ring, None)[ShardId(0)] > 0.35);
+    (plant.capacity[0], plant.kept) = (5e5, vec![true, false, false, false]);
+    plant.run(120);
+    assert!(Shares::of(&plant.ring, None)[ShardId(0)] < 0.2);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use janus_csb::ShardId;
 use janus_tcp::{Config, SynCookies};
 use janus_wire::FlowKey;
 
-use super::server::serve_unlike;
+use super::server::{Ledger, serve_unlike};
 use super::updates::{Changes, held_twice, seeds};
 use super::{COMBINED, SPLIT, run_with, world_of};
 use crate::lockstep::rng::Rng;
@@ -32,6 +32,8 @@ struct Seen {
     refused: u64,
     lost: u64,
     over: u64,
+    /// Times that a task of another core asked for a connection and got it, and did not.
+    adopted: (u64, u64),
     hops: u32,
     problems: Vec<String>,
 }
@@ -93,6 +95,7 @@ fn one_run(seed: u64, layout: Layout, cookies: SynCookies) -> Seen {
             seen.over + forwards.dropped_over,
         );
     }
+    seen.adopted = Ledger::adoptions();
     seen.hops = hops::take().0;
     seen.problems.extend(world.peer.tally.broken.clone());
     seen.problems.extend(ledger.errors());
@@ -104,11 +107,12 @@ fn hold(layout: Layout, first: u64, count: u64) {
         let seen = one_run(seed, layout, SynCookies::Pressure);
         println!("JANUS_LOCKSTEP_SEED={seed} {layout:?}: {seen:?}");
         assert_eq!(seen.problems, Vec::<String>::new(), "seed {seed}");
-        assert!(seen.hops <= 4, "seed {seed}: {} hops", seen.hops);
+        // Two of the walk, one by a stub to where the flow has ended, one back, and as many again without that.
+        assert!(seen.hops <= 7, "seed {seed}: {} hops", seen.hops);
         assert!(seen.updates > 10 && seen.left > 300, "{seen:?}");
         // Handshakes that are on their way when the program ends find no listener any more.
         assert!(seen.left - seen.came <= 3 && seen.lost == 0, "{seen:?}");
-        assert!(seen.refused > 5, "{seen:?}");
+        assert!(seen.refused > 5 && seen.adopted.0 > 100, "{seen:?}");
     }
 }
 

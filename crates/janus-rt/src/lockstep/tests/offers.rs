@@ -78,14 +78,7 @@ fn one_run(seed: u64, layout: Layout, how: SpeculativeAccept, stalls: bool) -> S
         times.push(at.saturating_since(since.expect("it was connected")));
     }
     times.sort();
-    let mut offers = OfferCounters::default();
-    for shard in &world.shards {
-        let of_core = shard.ctx.offer_counters();
-        offers.offered += of_core.offered;
-        offers.claimed += of_core.claimed;
-        offers.returned += of_core.returned;
-        offers.late += of_core.late;
-    }
+    let offers = world.offers();
     let in_time = |(_, at): &&(_, Instant)| at.saturating_since(begun) < TIME;
     Seen {
         p99: times[times.len() * 99 / 100],
@@ -126,5 +119,37 @@ fn connections_of_an_acceptor_that_is_away_are_accepted_elsewhere() {
             } = on.offers;
             assert!(claimed > 20 && offered == claimed + returned, "{on:?}");
         }
+    }
+}
+
+#[test]
+fn connections_that_a_scheme_deals_are_all_served() {
+    let schemes = [
+        SpeculativeAccept::Naive,
+        SpeculativeAccept::Unfiltered2,
+        SpeculativeAccept::Unfiltered100,
+        SpeculativeAccept::Filtered2,
+        SpeculativeAccept::Tournament2,
+    ];
+    for (seed, how) in (3_100..).zip(schemes) {
+        let layout = of_four(if seed % 2 == 0 { SPLIT } else { COMBINED });
+        let seen = one_run(seed, layout, how, true);
+        println!("seed {seed}: {how:?} {seen:?}");
+        let OfferCounters {
+            offered,
+            claimed,
+            returned,
+            ..
+        } = seen.offers;
+        // With the highest tariff nearly all stay.
+        let least = if how == SpeculativeAccept::Unfiltered100 {
+            1
+        } else {
+            20
+        };
+        assert!(
+            offered >= least && offered == claimed + returned,
+            "{seen:?}"
+        );
     }
 }

@@ -1,13 +1,17 @@
 //! The program under the lockstep world: it sends back what it was told to, closes first or last as it was told to, and
 //! keeps what went wrong.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
 use std::rc::Rc;
 
 use crate::lockstep::peer::{HEADER, SERVER};
-use crate::net::{Handler, Next, ServedStream, TcpListener, TcpStream};
+use crate::net::{AdoptError, Handler, Next, ServedStream, TcpListener, TcpStream};
+
+/// Times that a connection goes on to the next core.
+const ADOPTIONS: u32 = 3;
 
 /// Observations of the copies of `main`.
 #[derive(Clone, Default)]
@@ -37,9 +41,11 @@ pub(super) async fn serve(ledger: Ledger) -> crate::Result {
     }
 }
 
-/// Like [`serve`], where the last core has no handler: what is at rest elsewhere is not taken in there.
+/// Like [`serve`], where the last core has no handler: what is at rest elsewhere is not taken in there. Connections with tasks of their own
+/// are served by one core after another.
 pub(super) async fn serve_unlike(ledger: Ledger, cores: usize) -> crate::Result {
     let mut server = Server::new(ledger)?;
+    server.goes_round = true;
     if crate::core_id() == Some(cores - 1) {
         server.at_rest = None;
     }
@@ -57,6 +63,8 @@ pub(super) async fn listener() -> std::io::Result<TcpListener> {
 pub(super) struct Server {
     ledger: Ledger,
     at_rest: Option<Handler>,
+    /// Connections with a task of their own go from core to core.
+    goes_round: bool,
 }
 
 impl Server {
@@ -73,6 +81,7 @@ impl Server {
         Ok(Server {
             ledger,
             at_rest: Some(at_rest),
+            goes_round: false,
         })
     }
 
@@ -84,8 +93,13 @@ impl Server {
             return;
         }
         let ledger = self.ledger.clone();
+        let goes_round = self.goes_round;
         crate::spawn(async move {
-            if let Err(error) = echo(&stream).await {
+            let served = match goes_round {
+                true => echo_around(stream, (None, ADOPTIONS)).await,
+                false => echo(&stream).await,
+            };
+            if let Err(error) = served {
                 ledger.failed(Ok(peer), &error);
             }
         });
@@ -97,6 +111,15 @@ impl Ledger {
         let text = format!("{peer:?} on core {:?}: {error}", crate::core_id());
         self.0.borrow_mut().errors.push(text);
     }
+
+    /// Times that a core has taken over a connection from the one before, and that it could not.
+    pub(super) fn adoptions() -> (u64, u64) {
+        ADOPTED.take()
+    }
+}
+
+thread_local! {
+    static ADOPTED: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
 async fn echo(stream: &TcpStream) -> std::io::Result<()> {
@@ -110,6 +133,61 @@ async fn echo(stream: &TcpStream) -> std::io::Result<()> {
         return Err(more());
     }
     Ok(())
+}
+
+/// A connection's service, on some core.
+pub(super) type Served = Pin<Box<dyn Future<Output = std::io::Result<()>>>>;
+
+/// Like [`echo`], and the next core goes on after each piece, so many times.
+fn echo_around(stream: TcpStream, (told, adoptions): (Option<Told>, u32)) -> Served {
+    Box::pin(async move {
+        let mut told = match told {
+            Some(told) => told,
+            None => Told::read(&stream).await?,
+        };
+        let mut buffer = [0; 1024];
+        while told.left > 0 {
+            let read = stream.read(&mut buffer[..told.left.min(1024)]).await?;
+            told.send(&stream, &buffer[..read]).await?;
+            if adoptions > 0 {
+                let with = (Some(told), adoptions - 1);
+                return on_next_core(stream, with, echo_around).await;
+            }
+        }
+        if !told.ends_first && stream.read(&mut buffer).await? != 0 {
+            return Err(more());
+        }
+        Ok(())
+    })
+}
+
+/// Has the next core take the connection over and go on, or this one where it has to stay.
+pub(super) async fn on_next_core<T: Send + 'static>(
+    stream: TcpStream,
+    with: T,
+    go_on: fn(TcpStream, T) -> Served,
+) -> std::io::Result<()> {
+    let core = crate::core_id().expect("a core");
+    let next = (core + 1) % crate::cores().expect("a core");
+    let there = crate::spawn_on(next, move || async move {
+        let adopted = stream.adopt_here().await;
+        let (there, here) = ADOPTED.get();
+        match adopted {
+            Ok(stream) => {
+                ADOPTED.set((there + 1, here));
+                go_on(stream, with).await
+            }
+            Err(AdoptError {
+                stream: Some(stream),
+                ..
+            }) => {
+                ADOPTED.set((there, here + 1));
+                crate::spawn_on(core, move || go_on(stream, with)).await?
+            }
+            Err(over) => Err(over.into()),
+        }
+    });
+    there.await?
 }
 
 /// Orders of a connection that are still to be carried out.

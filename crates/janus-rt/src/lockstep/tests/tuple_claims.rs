@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use janus_tcp::Config;
 
+use super::server::{self, Served, on_next_core};
 use super::updates::{Changes, held_twice, seeds};
 use super::{COMBINED, Layout, SPLIT};
 use crate::lockstep::World;
 use crate::lockstep::rng::Rng;
-use crate::net::{TcpListener, TcpSocket};
+use crate::net::{TcpListener, TcpSocket, TcpStream};
 use crate::shard::hops;
 use crate::time::sleep;
 
@@ -68,7 +69,19 @@ async fn talk(which: u64, rng: &mut Rng) -> io::Result<()> {
     socket.bind(local)?;
     let stream = socket.connect(remote).await?;
     assert_eq!(stream.local_addr()?, local);
-    for _ in 0..1 + rng.below(4) {
+    let (words, seed) = (1 + rng.below(4), rng.next());
+    match rng.one_in(2) {
+        true => say(stream, (words, seed)).await,
+        false => on_next_core(stream, (words, seed), say).await,
+    }
+}
+
+fn say(stream: TcpStream, (words, seed): (u64, u64)) -> Served {
+    Box::pin(say_all(stream, words, Rng::new(seed)))
+}
+
+async fn say_all(stream: TcpStream, words: u64, mut rng: Rng) -> io::Result<()> {
+    for _ in 0..words {
         let says: Vec<u8> = (0..1 + rng.below(900)).map(|_| rng.next() as u8).collect();
         stream.write_all(&says).await?;
         let mut hears = vec![0; says.len()];
@@ -134,13 +147,15 @@ fn hold(layout: Layout, seed: u64) {
     };
     let (ledger, updates) = (ledger.borrow(), world.conductor.mailbox.done().updates);
     let redirected = sum(|counters| counters.redirected);
+    let (adopted, stayed) = server::Ledger::adoptions();
     println!(
         "{layout:?}, seed {seed}: {} opened, {} taken, {stubs} stubs at a time, {redirected} packets redirected, \
-         {updates} updates, {:?} hops",
+         {updates} updates, {:?} hops, {adopted} taken over, {stayed} not",
         ledger.opened,
         ledger.in_use,
         hops::take()
     );
+    assert!(adopted > 5 && stayed > 50);
     assert_eq!(ledger.errors, Vec::<String>::new(), "seed {seed}");
     assert_eq!(problems, Vec::<String>::new(), "seed {seed}");
     assert!(ledger.in_use > 100 && stubs > 2 && redirected > 1_000);

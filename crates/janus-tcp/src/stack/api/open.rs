@@ -126,6 +126,13 @@ impl Stack {
         listeners.overdue(now, max, |conn| see(tcbs.key(conn)))
     }
 
+    /// Shows the flows that wait to be accepted and began to between these moments, the second one left out.
+    pub fn came_between(&self, moments: [Instant; 2], mut see: impl FnMut(FlowKey)) {
+        let tcbs = &self.store.tcbs;
+        let listeners = &self.index.listeners;
+        listeners.came_between(moments, |conn| see(tcbs.key(conn)));
+    }
+
     /// Whether a connection of this flow would be accepted at once: somebody waits for one.
     pub fn is_awaited(&mut self, now: Instant, flow: &FlowKey) -> bool {
         let hash = self.index.hash.flow(flow);
@@ -173,8 +180,11 @@ impl Stack {
         let hash = self.index.hash.flow(&key);
         let old = match self.record_of(&key) {
             None => None,
-            // A flow in TIME-WAIT makes room (RFC 9293 MAY-2), and ours begins beyond what it had sent.
-            Some(Record::TimeWait(id)) if self.index.moves.has_room() => {
+            // A flow in TIME-WAIT makes room (RFC 9293 MAY-2), and ours begins beyond what it had sent. An orphan in FIN-WAIT-2 does not: its
+            // peer has it still (Linux: tcp_twsk_unique).
+            Some(Record::TimeWait(id))
+                if self.index.moves.has_room() && !self.index.time_wait.get(id).fin_wait_2 =>
+            {
                 let old = self.index.time_wait.get(id).snd_nxt;
                 self.drop_time_wait(id);
                 Some(old)

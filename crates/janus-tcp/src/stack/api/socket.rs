@@ -3,6 +3,8 @@
 
 use std::net::SocketAddr;
 
+use janus_wire::FlowKey;
+
 use crate::conn::piece::Piece;
 use crate::conn::{Conn, Linger};
 use crate::rules::error::Error;
@@ -28,6 +30,11 @@ impl Stack {
             Some(tcb) if tcb.is_owned(id.generation) => Ok((slot, tcb)),
             _ => Err(Error::Stale),
         }
+    }
+
+    /// The flow of a connection.
+    pub fn flow_of(&self, id: ConnId) -> Result<FlowKey, Error> {
+        Ok(self.store.tcbs.key(self.conn(id)?))
     }
 
     /// Whether the handshake is done; an error when it failed.

@@ -14,7 +14,7 @@ use crate::rules::profile::DEFAULT;
 use crate::stack::Stack;
 use crate::store::challenge::Kind;
 use crate::store::cold::{State, Tcb, flag};
-use crate::store::half_open::{HalfOpen, NO_SCALE};
+use crate::store::half_open::{HalfOpen, MAX_TRIES, NO_SCALE};
 use crate::store::keys::ConnSlot;
 use crate::store::listener::ListenerId;
 use crate::store::outgoing::{Outgoing, Usual};
@@ -193,6 +193,13 @@ impl Stack {
         }
         if record.has(flag::TIMESTAMPS) {
             match p.timestamps() {
+                Some((_, echo)) if !self.echoes_syn_ack(&record, echo) => {
+                    self.env.counters.dropped_paws += 1;
+                    if self.may_challenge(who) {
+                        self.half_open_ack(*p.key(), &record);
+                    }
+                    return None;
+                }
                 Some((v, _)) if v.wrapping_sub(record.ts_recent) as i32 >= 0 => {
                     if p.seq().le(next) {
                         record.ts_recent = v;
@@ -225,6 +232,25 @@ impl Stack {
         let ahead = p.seq() - (record.irs + 1);
         let reaches_in = ahead < 0 && ahead + p.space() as i32 > 0;
         ahead >= 0 && ahead < i32::from(window) || reaches_in
+    }
+
+    /// Whether the timestamp that is echoed can be a SYN-ACK's of this record. An older one is of the tuple's connection before this: a repeat of
+    /// its SYN came late, and our new number may be what its peer still acknowledges (Linux: tcp_check_req; so some echo nothing).
+    #[inline(always)]
+    fn echoes_syn_ack(&self, record: &HalfOpen, echo: u32) -> bool {
+        let age = self.rules.age_ms(record.stamps, self.env.now_ms, echo);
+        let sent_ms = record.sent_at.as_millis() as u32;
+        let least =
+            self.env.now_ms.wrapping_sub(sent_ms) + self.rules.secrets().stamps().slack_ms();
+        age <= least || echo == 0 || record.tries > 1 && age <= least + self.waited_ms(record)
+    }
+
+    /// Time from a record's first SYN-ACK to its last.
+    #[cold]
+    fn waited_ms(&self, record: &HalfOpen) -> u32 {
+        let first = self.rules.config().rto_initial.as_millis() as u32;
+        // With a timer that may be late.
+        first.saturating_mul(1 << record.tries.min(MAX_TRIES as u8))
     }
 
     /// A SYN-ACK has not been answered in time: it is sent again, or the record given up. One that was answered, but by no

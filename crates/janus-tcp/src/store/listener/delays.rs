@@ -27,6 +27,8 @@ pub struct AcceptDelays {
     pub median: Duration,
     /// Twice that, within 100 us and 5 ms: a connection that waits longer is overdue.
     pub patience: Duration,
+    /// That of the connection that was accepted last.
+    pub last: Duration,
     /// Connections that were accepted when they were overdue.
     pub late: u64,
 }
@@ -35,6 +37,8 @@ pub struct AcceptDelays {
 pub(super) struct Delays {
     /// The median of the last, which it nears in small steps.
     median: u32,
+    /// The last.
+    last: u32,
     late: u64,
 }
 
@@ -42,6 +46,7 @@ impl Delays {
     /// A connection was accepted that had waited so many ticks.
     #[inline(always)]
     pub(super) fn accepted(&mut self, waited: u32) {
+        self.last = waited;
         if waited != self.median {
             self.step(waited);
         }
@@ -66,6 +71,7 @@ impl Delays {
         AcceptDelays {
             median: time(self.median),
             patience: time(self.patience()),
+            last: time(self.last),
             late: self.late,
         }
     }
