@@ -1,13 +1,22 @@
 //! Tasks for other cores, calls that block, sets of tasks: in running servers, in every layout.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::io::ErrorKind;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::thread;
+use std::time::Duration;
 
 use crate::support::*;
-use janus::{BackendChoice, JoinSet, core_id, cores, spawn, spawn_blocking, spawn_on, yield_now};
+use janus::net::{TcpListener, TcpStream};
+use janus::time::sleep;
+use janus::{
+    BackendChoice, JoinSet, core_id, cores, move_to, spawn, spawn_blocking, spawn_movable,
+    spawn_on, yield_now,
+};
 
 in_every_layout!(
     a_task_runs_on_the_core_it_is_sent_to,
@@ -15,6 +24,8 @@ in_every_layout!(
     a_blocking_call_leaves_the_core_to_others,
     tasks_are_sent_from_outside_and_before_the_start,
     at_the_end_everybody_is_told,
+    a_task_goes_round_with_its_connection,
+    a_task_that_cannot_move_goes_on,
 );
 
 fn run<M, F>(case: Case, main: M)
@@ -52,6 +63,92 @@ fn a_task_runs_on_the_core_it_is_sent_to(case: Case) {
             seen += 1;
         }
         assert_eq!(seen, 50 * cores().expect("a core"));
+        Ok(())
+    });
+}
+
+/// Each message is answered by the next core.
+fn a_task_goes_round_with_its_connection(case: Case) {
+    const MESSAGES: usize = 50;
+    run(case, || async {
+        if core_id() != Some(0) {
+            return Ok(());
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let client = TcpStream::connect(listener.reachable_at()).await?;
+        let (stream, _) = listener.accept().await?;
+        let cores = cores().expect("a core");
+        let goes_round = spawn_movable(async move {
+            let mut stream = stream;
+            let mut sum = 0;
+            for message in 0..MESSAGES {
+                let mut said = [0; 100];
+                stream.read_exact(&mut said).await?;
+                // A timer that was armed elsewhere fires here.
+                let mut sleeps = pin!(sleep(Duration::from_millis(2)));
+                let waits = poll_fn(|cx| Poll::Ready(sleeps.as_mut().poll(cx).is_pending()));
+                assert!(waits.await);
+                let core = (message + 1) % cores;
+                move_to(core).await?;
+                assert_eq!(core_id(), Some(core));
+                sleeps.await;
+                stream = stream.adopt_here().await?;
+                stream.write_all(&said).await?;
+                sum += usize::from(said[0]);
+            }
+            Ok::<_, janus::BoxError>((sum, core_id()))
+        });
+        for message in 0..MESSAGES {
+            let says = [message as u8; 100];
+            client.write_all(&says).await?;
+            let mut hears = [0; 100];
+            client.read_exact(&mut hears).await?;
+            assert_eq!(hears, says);
+        }
+        let end = goes_round.await?.map_err(|error| error.to_string())?;
+        assert_eq!(end, (MESSAGES * (MESSAGES - 1) / 2, Some(MESSAGES % cores)));
+        Ok(())
+    });
+}
+
+fn a_task_that_cannot_move_goes_on(case: Case) {
+    run(case, || async {
+        let (here, cores) = (core_id().expect("a core"), cores().expect("a core"));
+        let there = (here + 1) % cores;
+        let kind = |error: std::io::Error| error.kind();
+        // A main does not move, nor a task that was spawned otherwise.
+        let fixed = spawn(move_to(there)).await?.map_err(kind);
+        let moved = spawn_movable(async move {
+            let nowhere = move_to(cores).await.map_err(|error| error.kind());
+            // Given up in the poll in which it was asked for: it stays.
+            let mut moves = Box::pin(move_to(there));
+            let polled = poll_fn(|cx| Poll::Ready(moves.as_mut().poll(cx).is_pending())).await;
+            drop(moves);
+            yield_now().await;
+            (nowhere, polled, core_id())
+        });
+        let (nowhere, polled, stayed) = moved.await?;
+        assert_eq!(nowhere, Err(ErrorKind::InvalidInput));
+        assert_eq!(stayed, Some(here));
+        if cores > 1 {
+            assert_eq!(fixed, Err(ErrorKind::Unsupported));
+            assert!(polled);
+        }
+        // One that panics elsewhere, and one that is aborted there, are told of here.
+        let panics = spawn_movable(async move {
+            move_to(there).await?;
+            panic!("as it should");
+            #[expect(unreachable_code, reason = "for its type")]
+            Ok::<(), std::io::Error>(())
+        });
+        assert!(panics.await.unwrap_err().is_panic());
+        let waits = spawn_movable(async move {
+            move_to(there).await?;
+            std::future::pending::<std::io::Result<()>>().await
+        });
+        sleep(Duration::from_millis(5)).await;
+        waits.abort();
+        assert!(waits.await.unwrap_err().is_cancelled());
         Ok(())
     });
 }

@@ -91,7 +91,8 @@ impl Balance {
 
     /// From now on `core` gets no new connections, and the others have its share. Connections that no task of it has move to the others,
     /// which serve them on: those at [rest](crate::net::Handler) where the same handler is, those that wait to be accepted, and what ends by
-    /// itself. A connection that a task has stays until it comes to rest or ends. What its main and its tasks do goes on. The change is
+    /// itself. A connection that a task has stays until it comes to rest or ends, or the task takes it elsewhere
+    /// ([`move_to`](crate::move_to), [`adopt_here`](crate::net::TcpStream::adopt_here)). What its main and its tasks do goes on. The change is
     /// carried out soon, as with [`set_weights`](Balance::set_weights), which changes nothing for a core that is drained; nor does a
     /// policy. A port on which this core alone listens is refused then.
     ///

@@ -215,6 +215,17 @@ impl Inbox {
         }
     }
 
+    /// Runs `job` on the shard's thread, or gives it back.
+    pub(crate) fn offer(&self, job: Job) -> Result<(), Job> {
+        match self.send(Message::Run(job)) {
+            Ok(()) => Ok(()),
+            Err(SendError::Closed(Message::Run(job)) | SendError::Full(Message::Run(job))) => {
+                Err(job)
+            }
+            Err(_) => unreachable!("a job was sent"),
+        }
+    }
+
     pub(crate) fn counters(&self) -> InboxCounters {
         InboxCounters {
             spilled: self.spilled.load(Ordering::Relaxed),

@@ -156,7 +156,7 @@ pub use runtime::{
     ShuttingDown, core_id, cores, exit_code, handle, is_shutting_down, once, shutting_down,
 };
 pub use shard::{BATCH_CLASSES, CoreReport, ForwardCounters, LoopReport, OfferCounters, report};
-pub use spawn::{spawn_blocking, spawn_on};
+pub use spawn::{MoveTo, move_to, spawn_blocking, spawn_movable, spawn_on};
 pub use task::blocking::BlockingReport;
 pub use task::{
     AbortHandle, JoinError, JoinHandle, JoinSet, Unconstrained, consume_budget, spawn,

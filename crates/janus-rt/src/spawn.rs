@@ -1,10 +1,13 @@
-//! Calls of a task that run something away from its core: on another core of the runtime, or on a thread for blocking calls. `task` does
+//! Calls of a task that run something away from its core, or go there: on another core of the runtime, or on a thread for blocking calls. `task` does
 //! the work; here it is found for the core that asks.
 
 use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use crate::shard::core_context;
-use crate::task::{AbortHandle, JoinHandle, JoinSet};
+use crate::task::{self, AbortHandle, JoinHandle, JoinSet, Wish};
 
 /// Spawns a task on a core of this runtime: `make` is sent there, and the future it makes stays there, so the future need not be `Send`.
 /// The handle may be awaited here.
@@ -35,6 +38,115 @@ where
         );
     };
     shared.cores.spawn_on(core, make)
+}
+
+/// Spawns a task on this core that can go to another: where it awaits [`move_to`]. Its future is `Send`, as what it has goes along, but for
+/// connections: those are asked for there ([`TcpStream::adopt_here`](crate::net::TcpStream::adopt_here)).
+///
+/// ```
+/// use janus::net::{TcpListener, TcpStream};
+///
+/// # let runtime = janus::Runtime::builder().ignore_environment().cores(2).build()?;
+/// # runtime.run(|| async {
+/// # if janus::core_id() != Some(0) { return Ok(()) }
+/// let listener = TcpListener::bind("127.0.0.1:0").await?;
+/// let client = TcpStream::connect(listener.reachable_at()).await?;
+/// let (stream, _peer) = listener.accept().await?;
+/// let served = janus::spawn_movable(async move {
+///     // Somebody has said `Handle::balance().drain(0)`: off we go.
+///     janus::move_to(1).await?;
+///     let stream = stream.adopt_here().await?;
+///     stream.write_all(b"hello").await
+/// });
+/// let mut greeting = [0; 5];
+/// client.read_exact(&mut greeting).await?;
+/// assert_eq!(&greeting, b"hello");
+/// served.await??;
+/// # Ok::<(), janus::BoxError>(())
+/// # })?;
+/// # Ok::<(), janus::BoxError>(())
+/// ```
+///
+/// # Panics
+/// When no Janus core runs on this thread.
+pub fn spawn_movable<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let Some(shared) = core_context::shared() else {
+        panic!(
+            "janus::spawn_movable was called where no Janus core runs: call it from a runtime's main or its tasks"
+        );
+    };
+    shared.cores.spawn_movable(future)
+}
+
+/// Has the calling task go on on that core of its runtime. On that core it is there at once. Futures that the task waits for at the same
+/// time are polled anew there; one that keeps account of who was woken, as `FuturesUnordered` does, is not told of that.
+///
+/// # Errors
+/// [`InvalidInput`](io::ErrorKind::InvalidInput) when there is no such core; [`Unsupported`](io::ErrorKind::Unsupported) in a task that was not
+/// spawned by [`spawn_movable`]; [`ResourceBusy`](io::ErrorKind::ResourceBusy) when that core has ended or takes no more tasks. The task
+/// goes on where it was then.
+///
+/// # Cancel safety
+/// A future that is dropped moves nothing.
+pub fn move_to(core: usize) -> MoveTo {
+    MoveTo { core, asked: false }
+}
+
+/// See [`move_to`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct MoveTo {
+    core: usize,
+    asked: bool,
+}
+
+impl Future for MoveTo {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let here = core_context::with(|ctx| (usize::from(ctx.core), ctx.shared.mailbox.shards()));
+        let Some((here, cores)) = here else {
+            return Poll::Ready(Err(core_context::no_core()));
+        };
+        let error = |kind, text: String| Poll::Ready(Err(io::Error::new(kind, text)));
+        let asked = std::mem::replace(&mut self.asked, true);
+        match task::wish() {
+            _ if here == self.core => Poll::Ready(Ok(())),
+            _ if self.core >= cores => {
+                let text = format!(
+                    "there is no core {}: they are 0 to {}",
+                    self.core,
+                    cores - 1
+                );
+                error(io::ErrorKind::InvalidInput, text)
+            }
+            Wish::Fixed => {
+                let text = "only a task that janus::spawn_movable has spawned moves";
+                error(io::ErrorKind::Unsupported, text.into())
+            }
+            Wish::Stay if asked => {
+                let text = format!("core {} has ended, or takes no more tasks", self.core);
+                error(io::ErrorKind::ResourceBusy, text)
+            }
+            Wish::Stay | Wish::Go(_) => {
+                task::set_wish(Wish::Go(self.core));
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for MoveTo {
+    fn drop(&mut self) {
+        // In the poll in which it was asked for.
+        if task::wish() == Wish::Go(self.core) {
+            task::set_wish(Wish::Stay);
+        }
+    }
 }
 
 /// Runs `call` on a thread on which it may block, and returns its result.

@@ -2,7 +2,7 @@
 //!
 //! `executor` is what a core's loop drives, `core` a task's life; `header` and `arena` are its memory. A waker is 64 bits (`inbox/word`) with
 //! shard, slot and generation, so that cloning and dropping one is free and a stale one harmless. `join` waits for a task's end from
-//! anywhere, `spawn_on` and `blocking` run things elsewhere and `parcel` brings their results, `join_set` waits for many; `coop` bounds
+//! anywhere, `spawn_on` and `blocking` run things elsewhere and `parcel` brings their results, a `movable` task goes from core to core, `join_set` waits for many; `coop` bounds
 //! the work of one poll. This module does not know how packets or timers come to wake a task.
 
 mod arena;
@@ -16,6 +16,7 @@ pub(crate) mod foreign;
 mod header;
 mod join;
 mod join_set;
+mod movable;
 mod parcel;
 mod pulse;
 mod ready;
@@ -37,6 +38,7 @@ pub use coop::{Unconstrained, consume_budget, unconstrained};
 pub(crate) use executor::{Executor, TaskId};
 pub use join::{AbortHandle, JoinError, JoinHandle};
 pub use join_set::JoinSet;
+pub(crate) use movable::{Wish, set_wish, wish};
 pub(crate) use pulse::{Beat, Pulse};
 pub(crate) use spawn_on::Cores;
 pub(crate) use thread::Account;

@@ -13,13 +13,24 @@ use super::{context, spawn};
 use crate::inbox::{Inbox, Job, Refused};
 
 /// The inboxes of a runtime's cores.
+#[derive(Clone)]
 pub(crate) struct Cores {
-    inboxes: Vec<Arc<Inbox>>,
+    inboxes: Arc<[Arc<Inbox>]>,
 }
 
 impl Cores {
     pub(crate) fn new(inboxes: Vec<Arc<Inbox>>) -> Cores {
-        Cores { inboxes }
+        Cores {
+            inboxes: inboxes.into(),
+        }
+    }
+
+    /// Runs `job` on the thread of a core, or gives it back.
+    pub(super) fn offer(&self, core: usize, job: Job) -> Result<(), Job> {
+        match self.inboxes.get(core) {
+            Some(inbox) => inbox.offer(job),
+            None => Err(job),
+        }
     }
 
     /// Runs `job` on the thread of a core.
@@ -49,10 +60,10 @@ impl Cores {
         let (parcel, delivery) = parcel::pair();
         let begin = move || {
             // `make` is the user's: its panic is caught in a task.
-            drop(spawn(Sent {
-                future: Some(Box::pin(async move { make().await })),
-                delivery: Some(delivery),
-            }));
+            drop(spawn(Sent::new(
+                Box::pin(async move { make().await }),
+                delivery,
+            )));
         };
         let handle = JoinHandle::elsewhere(parcel.clone());
         if inbox.run(Box::new(begin)) == Err(Refused::Full) {
@@ -64,14 +75,21 @@ impl Cores {
 }
 
 /// A task from another thread. Its output is delivered after its future is dropped.
-struct Sent<F: Future> {
+pub(super) struct Sent<F: Future + ?Sized> {
     /// `None` once it has ended.
     future: Option<Pin<Box<F>>>,
     /// `None` once the output is delivered.
     delivery: Option<Delivery<F::Output>>,
 }
 
-impl<F: Future> Sent<F> {
+impl<F: Future + ?Sized> Sent<F> {
+    pub(super) fn new(future: Pin<Box<F>>, delivery: Delivery<F::Output>) -> Sent<F> {
+        Sent {
+            future: Some(future),
+            delivery: Some(delivery),
+        }
+    }
+
     fn step(&mut self, cx: &mut Context<'_>) -> Poll<F::Output> {
         let Some(future) = &mut self.future else {
             return Poll::Pending;
@@ -84,7 +102,7 @@ impl<F: Future> Sent<F> {
     }
 }
 
-impl<F: Future> Future for Sent<F> {
+impl<F: Future + ?Sized> Future for Sent<F> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
