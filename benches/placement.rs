@@ -4,19 +4,28 @@
 //! turns. What two processors could do is told by what a connection keeps each thread busy: of two equal cores the sum,
 //! of two that do different things the one that is busier. `relation` is the time of both threads of split for one thing
 //! over that of the cores of combined: what having two threads costs.
+//!
+//! Where valgrind is installed `instructions` and `misses_…` say for each kind of thread what a short connection takes, misses in the caches
+//! that valgrind models (PIKA's figure 12): the same servers in virtual time on one thread, so in one core's caches. A line that two
+//! processors hand to each other is no miss there.
 
 mod support;
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use janus::CoreReport;
-use janus::net::TcpStream;
+use janus::lockstep::{self, WholeRuntime};
+use janus::net::{TcpListener, TcpStream};
+use janus_seeds::Random;
 use support::Scale;
+use support::crowd::{Crowd, Plan};
 use support::far::App;
 use support::far::plan::{Kind, Mode, Phase};
 use support::meter::{Meter, thread_cpu};
 use support::report::Report;
 use support::served::{Layout, Server};
+use support::valgrind::{self, Events};
 
 /// Connections or requests in progress at a time.
 const WINDOW: u32 = 256;
@@ -57,6 +66,9 @@ impl Busy {
 }
 
 fn main() {
+    if valgrind::is_counted(counted) {
+        return;
+    }
     let scale = Scale::get();
     let (rounds, run_ms) = scale.pick((1, 30), (5, 250), (11, 1_000));
     let works: &[u64] = scale.pick(&WORKS_NS[..1], &WORKS_NS, &WORKS_NS);
@@ -72,7 +84,87 @@ fn main() {
             );
         }
     }
+    if scale != Scale::Smoke {
+        for layout in [TWO_COMBINED, Layout::SPLIT] {
+            report_events(&mut report, layout);
+        }
+    }
     report.finish();
+}
+
+/// Connections of the two runs whose difference is counted.
+const COUNTED: [u64; 2] = [1_000, 6_000];
+/// Time between the beginnings of two of them.
+const GAP: Duration = Duration::from_nanos(200);
+
+fn report_events(report: &mut Report, layout: Layout) {
+    let what = [layout.name().to_owned()];
+    let threads: &[(&str, &str)] = match layout.cores {
+        2 => &[("shards", "*turn_of_shard*")],
+        _ => &[
+            ("shards", "*turn_of_shard*"),
+            ("polling", "*turn_of_io_core*"),
+        ],
+    };
+    for (thread, function) in threads {
+        let runs = COUNTED.map(|units| valgrind::events_of(function, &what, units));
+        let [Some((few, less)), Some((many, more))] = runs else {
+            return;
+        };
+        let params = [
+            ("placement", layout.name().into()),
+            ("thread", (*thread).into()),
+        ];
+        let each = |of: fn(&Events) -> u64| (of(&many) - of(&few)) as f64 / (more - less) as f64;
+        report.row("instructions", each(|e| e.instructions), "count", &params);
+        report.row("misses_first_level", each(|e| e.first), "count", &params);
+        report.row("misses_second_level", each(|e| e.second), "count", &params);
+    }
+}
+
+/// The run that is counted: so many short connections in virtual time. Returns how many were served.
+fn counted(what: &[String], units: u64) -> u64 {
+    let shards = if what[0] == TWO_COMBINED.name() { 2 } else { 1 };
+    let layout = lockstep::Layout {
+        shards,
+        io_cores: 2 - shards,
+    };
+    let main = async || {
+        let listener = TcpListener::bind("0.0.0.0:80").await?;
+        loop {
+            let (stream, _) = listener.accept().await?;
+            drop(janus::spawn(async move {
+                if let Ok(Some(piece)) = stream.recv().await {
+                    let _ = stream.write_all(&piece).await;
+                }
+            }));
+        }
+        #[expect(unreachable_code, reason = "for its type")]
+        Ok::<(), janus::BoxError>(())
+    };
+    let crowd = |end| Crowd::new(1, end, Even);
+    let mut world = WholeRuntime::calm(1, layout, |builder| builder, main, crowd);
+    let start = world.now();
+    let until = start + GAP * units as u32;
+    world.peer.begins(start, until);
+    while world.now() < until || world.peer.live() > 0 {
+        let next = world.now() + Duration::from_millis(1);
+        world.pass_calmly(next);
+    }
+    world.peer.served.len() as u64
+}
+
+/// Connections at a steady rate.
+struct Even;
+
+impl Plan for Even {
+    fn next(&mut self, _: &mut Random) -> (Duration, Duration) {
+        (GAP, Duration::ZERO)
+    }
+
+    fn wants(&mut self, _: SocketAddr, _: &mut Random) -> bool {
+        true
+    }
 }
 
 fn compare(report: &mut Report, mode: Mode, work_ns: u64, rounds: usize, time: Duration) {

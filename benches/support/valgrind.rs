@@ -48,9 +48,13 @@ pub fn is_counted(run: impl FnOnce(&[String], u64) -> u64) -> bool {
 pub fn counted(what: &[String], units: u64) -> Option<(Run, u64)> {
     let arguments = [&[COUNTED.into()], what, &[units.to_string()]].concat();
     let ran = turns(&arguments)?;
-    let done = ran.said.lines().find_map(|line| line.strip_prefix(DONE));
-    let done = done?.parse().ok()?;
+    let done = units_of(&ran)?;
     Some((ran, done))
+}
+
+fn units_of(ran: &Run) -> Option<u64> {
+    let done = ran.said.lines().find_map(|line| line.strip_prefix(DONE));
+    done?.parse().ok()
 }
 
 /// Counts a unit: what is more in the second of two runs, which has more of them.
@@ -62,6 +66,52 @@ pub fn each(what: &[String], units: [u64; 2]) -> Option<f64> {
 /// Returns the instructions of a unit that is more in the second run.
 pub fn between(few: &(Run, u64), many: &(Run, u64)) -> f64 {
     (many.0.instructions - few.0.instructions) as f64 / (many.1 - few.1) as f64
+}
+
+/// The caches that are modelled: a core's own, the same everywhere.
+const CACHES: [&str; 4] = [
+    "--cache-sim=yes",
+    "--I1=32768,8,64",
+    "--D1=32768,8,64",
+    "--LL=1048576,16,64",
+];
+
+/// Events of one function, and of what it calls, in a run with so many units: instructions, and what the cache that valgrind models misses.
+#[derive(Clone, Copy, Debug)]
+pub struct Events {
+    pub instructions: u64,
+    /// Misses of the first level, of code and of data, and of the second.
+    pub first: u64,
+    pub second: u64,
+}
+
+/// Counts the events of a function; also returns the units there really were.
+pub fn events_of(function: &str, what: &[String], units: u64) -> Option<(Events, u64)> {
+    let arguments = [&[COUNTED.into()], what, &[units.to_string()]].concat();
+    let toggle = format!("--toggle-collect={function}");
+    let switches = [&[toggle], &CACHES.map(String::from)[..]].concat();
+    let ran = run(&switches, &arguments)?;
+    let line = |start: &str| {
+        let line = ran
+            .profile
+            .lines()
+            .find_map(|line| line.strip_prefix(start));
+        Some(line?.split_whitespace().collect::<Vec<_>>())
+    };
+    let (names, counts) = (line("events: ")?, line("summary: ")?);
+    let sum = |wanted: &[&str]| -> u64 {
+        let pairs = names.iter().zip(&counts);
+        let wanted = pairs.filter(|(name, _)| wanted.contains(*name));
+        wanted
+            .filter_map(|(_, count)| count.parse::<u64>().ok())
+            .sum()
+    };
+    let events = Events {
+        instructions: sum(&["Ir"]),
+        first: sum(&["I1mr", "D1mr", "D1mw"]),
+        second: sum(&["ILmr", "DLmr", "DLmw"]),
+    };
+    Some((events, units_of(&ran)?))
 }
 
 /// Runs it and counts the engine and the application behind it alone: a benchmark's far end is left out.
@@ -99,7 +149,7 @@ fn run(switches: &[String], arguments: &[String]) -> Option<Run> {
         .lines()
         .find_map(|line| line.strip_prefix("summary: "));
     Some(Run {
-        instructions: line?.trim().parse().ok()?,
+        instructions: line?.split_whitespace().next()?.parse().ok()?,
         said: String::from_utf8_lossy(&ended.stdout).into_owned(),
         profile,
     })
