@@ -151,12 +151,22 @@ impl Busy {
         let bare = opening || tcb.state == State::Closed;
         first.is_none_or(|first| first.seq.le(una) && first.end().gt(una))
             && end.map_or(bare || una == nxt, |end| end == nxt)
+            && (!opening || una + 1 == nxt)
             && self.is_end_sound(tcb)
             && una.le(nxt)
             && reaches(in_flight)
             && reaches(texts(&self.unsent))
             && reaches(texts(&self.inbox))
-            && u64::from(self.hot.sender.pipe) <= in_flight
+            && self.is_pipe_sound()
+    }
+
+    /// Neither what was SACKed nor what is lost is in the pipe, nor what duplicates have told of.
+    fn is_pipe_sound(&self) -> bool {
+        let left = seg_flag::LOST | seg_flag::SACKED;
+        let in_it = self.flight.iter().filter(|seg| !seg.has(left));
+        let most: u64 = in_it.map(|seg| u64::from(seg.len)).sum();
+        let told = self.doubt.as_ref().map_or(0, |it| it.block.sacked_bytes);
+        u64::from(self.hot.sender.pipe) + u64::from(told) <= most
     }
 
     /// A FIN ends what is queued, in the states that wait for its acknowledgement and in no others; where it is acknowledged nothing is queued.
@@ -180,7 +190,8 @@ impl Busy {
     fn are_buffers_sound(&self) -> bool {
         let on_wire = self.flight.iter().zip(0..);
         let on_wire = on_wire.filter(|(seg, _)| seg.has(seg_flag::AWAY));
-        let at_home = |seg: &Segment| seg.is_sound() && !seg.has(seg_flag::AWAY);
+        let marks = seg_flag::AWAY | seg_flag::LOST | seg_flag::SACKED;
+        let at_home = |seg: &Segment| seg.is_sound() && !seg.has(marks);
         let tickets: BTreeSet<Ticket> = self.away.iter().map(|(_, ticket)| *ticket).collect();
         self.flight.iter().all(Segment::is_sound)
             && on_wire
@@ -205,6 +216,7 @@ impl Busy {
         let over = tcb.state == State::Closed;
         (!owes || driven)
             && (!over || queued || self.hot.flags & !hot_flag::URGENT == 0)
+            && (queued || !self.hot.has(hot_flag::ACK_NOW | hot_flag::PROBE))
             && (opening || !self.hot.has(hot_flag::SYN))
             && (!opening && self.flight.is_empty() || due || queued)
             && (!opening || self.flight.is_empty() && timers.timer_kind == TimerKind::Rto)
@@ -245,7 +257,7 @@ impl Busy {
             && self
                 .recovery
                 .as_ref()
-                .is_none_or(|marked| sack && marked.block.lost == lost)
+                .is_none_or(|marked| sack && marked.block.lost <= lost)
             && self.probe.is_none_or(|probe| probe < flight + unsent)
             && self.recovery.iter().chain(&self.doubt).all(within)
             && self.doubt.is_some() == self.hot.doubted
