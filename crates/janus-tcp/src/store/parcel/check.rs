@@ -219,8 +219,15 @@ impl Busy {
             && (queued || !self.hot.has(hot_flag::ACK_NOW | hot_flag::PROBE))
             && (opening || !self.hot.has(hot_flag::SYN))
             && (!opening && self.flight.is_empty() || due || queued)
-            && (!opening || self.flight.is_empty() && timers.timer_kind == TimerKind::Rto)
+            && (!opening || self.is_opening_sound())
             && (over || self.may_be_next(timers.timer_kind, due))
+    }
+
+    /// A SYN is all that is sent.
+    fn is_opening_sound(&self) -> bool {
+        let others = hot_flag::ACK_NOW | hot_flag::PROBE | hot_flag::LOSSES | hot_flag::RECOVERY;
+        let only_timeout = self.hot.timers.timer_kind == TimerKind::Rto;
+        self.flight.is_empty() && only_timeout && !self.hot.has(others)
     }
 
     /// Something else than the timeout is next while there is one, or nothing is.
