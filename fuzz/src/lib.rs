@@ -7,7 +7,7 @@ mod stack;
 use janus_http::head::HeadIndex;
 use janus_wire::{arp, dhcp, ethernet, icmpv4, icmpv6, ipv4, ipv6, tcp, udp};
 
-pub use stack::{frames, segments};
+pub use stack::{frames, is_parcel, parcel, samples, segments};
 
 /// Every reader of a header, each at the beginning and behind the others.
 pub fn wire(data: &[u8]) {

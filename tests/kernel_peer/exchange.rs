@@ -1,25 +1,31 @@
 //! Bulk data both ways at once between our stack and a kernel socket, every byte compared with what its place in the stream
 //! demands. The kernel's end runs on plain threads, ours on a runtime.
 
+use crate::moving::{Movers, Report};
 use crate::space::Family;
 use crate::support::{PATIENCE, Running, serve_at};
 use janus::Runtime;
 use janus::net::TcpStream;
+use janus_io::Queue;
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener as KernelListener, TcpStream as KernelStream};
+use std::net::{
+    Shutdown, SocketAddr, TcpListener as KernelListener, TcpStream as KernelStream, UdpSocket,
+};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
 /// No protocol's port, so that tshark sees nothing but TCP in it.
-const PORT: u16 = 47_001;
+pub(crate) const PORT: u16 = 47_001;
 /// The kernel's end gives up when nothing comes for so long.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-const CHUNK: usize = 64 << 10;
+pub(crate) const CHUNK: usize = 64 << 10;
 /// What each end says last: all it got was right.
-const RIGHT: u8 = 0x6a;
-const WRONG: u8 = 0x95;
+pub(crate) const RIGHT: u8 = 0x6a;
+pub(crate) const WRONG: u8 = 0x95;
 
 /// Who opens the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,14 +43,14 @@ pub(crate) struct Job {
 
 impl Job {
     /// What the end that connects tells the other first.
-    fn to_bytes(self) -> [u8; 16] {
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.to_janus.to_le_bytes());
         bytes[8..].copy_from_slice(&self.to_kernel.to_le_bytes());
         bytes
     }
 
-    fn from_bytes(bytes: [u8; 16]) -> Job {
+    pub(crate) fn from_bytes(bytes: [u8; 16]) -> Job {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight"));
         Job {
             to_janus: word(0),
@@ -54,16 +60,16 @@ impl Job {
 }
 
 /// The bytes of a stream by their place: words of a mixed counter, so that a misplaced or repeated piece shows.
-struct Stream {
+pub(crate) struct Stream {
     key: u64,
     at: u64,
 }
 
-const TO_JANUS: u64 = 0x1b87_3593;
-const TO_KERNEL: u64 = 0xcc9e_2d51;
+pub(crate) const TO_JANUS: u64 = 0x1b87_3593;
+pub(crate) const TO_KERNEL: u64 = 0xcc9e_2d51;
 
 impl Stream {
-    fn new(key: u64) -> Stream {
+    pub(crate) fn new(key: u64) -> Stream {
         Stream { key, at: 0 }
     }
 
@@ -74,7 +80,7 @@ impl Stream {
     }
 
     /// The next bytes, as many as fit.
-    fn fill(&mut self, into: &mut [u8]) {
+    pub(crate) fn fill(&mut self, into: &mut [u8]) {
         let mut rest = into;
         while !rest.is_empty() {
             let from = (self.at % 8) as usize;
@@ -87,7 +93,7 @@ impl Stream {
     }
 
     /// Whether these are the next bytes.
-    fn takes(&mut self, bytes: &[u8], scratch: &mut Vec<u8>) -> bool {
+    pub(crate) fn takes(&mut self, bytes: &[u8], scratch: &mut Vec<u8>) -> bool {
         scratch.resize(bytes.len(), 0);
         self.fill(scratch);
         scratch == bytes
@@ -137,6 +143,47 @@ pub(crate) fn carry_out<T>(
             result
         }
     }
+}
+
+/// Carries out `job` with our end as two stacks on `queue`, between which the connection moves, and does `then` while they still work.
+pub(crate) fn carry_out_moving<T>(
+    queue: Box<dyn Queue>,
+    family: Family,
+    role: Role,
+    job: Job,
+    then: impl FnOnce() -> T,
+) -> (T, Report) {
+    let (ours, kernels) = family.addresses();
+    let listener = match role {
+        Role::KernelListens => Some(KernelListener::bind((kernels, PORT)).expect("a free port")),
+        Role::KernelConnects => None,
+    };
+    let over = Arc::new(AtomicBool::new(false));
+    let movers = {
+        let over = over.clone();
+        thread::spawn(move || Movers::new(queue, family, role, job).run(&over))
+    };
+    // Both stacks are asked where we are, and know by that where the kernel is.
+    let greeting = UdpSocket::bind((kernels, 0)).expect("a free port");
+    greeting.send_to(b"hello", (ours, PORT)).expect("a route");
+    match listener {
+        None => {
+            let stream = kernel_connect((ours, PORT).into());
+            (&stream).write_all(&job.to_bytes()).expect("a connection");
+            kernel_end(stream, job);
+        }
+        Some(listener) => {
+            let (stream, peer) = listener.accept().expect("a connection");
+            assert_eq!(peer.ip(), ours);
+            let mut told = [0; 16];
+            (&stream).read_exact(&mut told).expect("what is to be done");
+            kernel_end(stream, Job::from_bytes(told));
+        }
+    }
+    let result = then();
+    over.store(true, Ordering::Relaxed);
+    let report = movers.join().expect("our end does not panic");
+    (result, report)
 }
 
 fn kernel_connect(address: SocketAddr) -> KernelStream {

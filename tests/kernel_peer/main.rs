@@ -1,12 +1,16 @@
 //! The Linux kernel's TCP as the peer: a TAP device in a network namespace of the test's own, faults in between, bulk data
-//! both ways at once with the kernel as client and as server, and again with the kernel's options switched off and on.
+//! both ways at once with the kernel as client and as server, and again with the kernel's options switched off and on, and while the
+//! connection moves between two stacks.
 //! Every byte is compared with what was written; a capture taken on the kernel's side is judged by tshark.
 //! Needs root, tcpdump and tshark; without them the tests say so in one line and pass, unless `JANUS_PRIVILEGED=1` says
 //! that the machine must be able to. `JANUS_KERNEL_MB` is how much the long run moves each way.
 
 mod bridge;
+mod end;
 mod exchange;
 mod judge;
+mod moving;
+mod repeats;
 mod space;
 #[path = "../support/mod.rs"]
 mod support;
@@ -14,14 +18,21 @@ mod support;
 use exchange::{Job, Role};
 use janus_io::faults::Faults;
 use janus_io::tap::TapCounters;
+use moving::Report;
 use space::{Family, Space};
 use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use support::{ONE_COMBINED, THREE_COMBINED, THREE_SPLIT};
 
 /// Each way, in MB, without `JANUS_KERNEL_MB`.
 const BULK_MB: u64 = 16;
 /// The same for what crosses joined.
 const OFFLOADED_MB: u64 = 64;
+
+/// And where connections move.
+const MOVING_MB: u64 = 8;
 
 /// And with each set of the kernel's options; a debug build takes its time.
 const OPTIONS_BYTES: u64 = if cfg!(debug_assertions) {
@@ -300,4 +311,85 @@ fn run(case: &Case) -> Result<(), String> {
     let lost = counters.sent.lost.get() + counters.received.lost.get();
     assert!(lost > 0, "{label}: nothing was lost, so nothing was tried");
     Ok(())
+}
+
+/// The connection moves from one stack to another every few hundred packets, and the kernel sees nothing of it.
+#[test]
+fn connections_move_while_much_data_goes_both_ways() {
+    let bytes = megabytes(MOVING_MB) * 1_000_000;
+    let job = Job {
+        to_janus: bytes,
+        to_kernel: bytes,
+    };
+    let repairing = Arc::new(AtomicU64::new(0));
+    for (index, (family, role)) in [
+        (Family::V4, Role::KernelConnects),
+        (Family::V6, Role::KernelListens),
+        (Family::V4, Role::KernelListens),
+        (Family::V6, Role::KernelConnects),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let slow = Faults {
+            delay: Duration::from_millis(1),
+            queue: 8_000,
+            ..Faults::default()
+        };
+        let bad = Faults {
+            seed: 60 + index as u64,
+            loss: 15,
+            reorder: 10,
+            distance: 4,
+            ..slow
+        };
+        let links = [
+            ("clean", Faults::default(), Faults::default()),
+            ("clean and slow", slow, slow),
+            ("lossy to the kernel", bad, slow),
+            ("lossy", bad, bad),
+        ];
+        for (name, sent, received) in links {
+            let label = format!("moving, {name}, {family:?}, {role:?}");
+            let repairing = repairing.clone();
+            if !done_or_skipped(&label.clone(), move || {
+                let report = run_moving(&label, (family, role, job), (sent, received))?;
+                repairing.fetch_add(report.repairing, Ordering::Relaxed);
+                Ok(())
+            }) {
+                return;
+            }
+        }
+    }
+    let repairing = repairing.load(Ordering::Relaxed);
+    assert!(repairing > 0, "no move found a loss under repair");
+}
+
+fn run_moving(
+    label: &str,
+    (family, role, job): (Family, Role, Job),
+    (sent, received): (Faults, Faults),
+) -> Result<Report, String> {
+    let space = Space::new(&[])?;
+    let (queue, counters) = space.queue(sent, received);
+    let capture = space.capture(job)?;
+    let begin = std::time::Instant::now();
+    let stop = || capture.stop();
+    let (captured, report) = exchange::carry_out_moving(queue, family, role, job, stop);
+    let took = begin.elapsed().as_secs_f64();
+    let repeats = repeats::repeats(&captured, family, &report.moves);
+    println!("{label}: {took:.1} s, {report}, {repeats:?}, {counters:?}");
+    judge::judge(&captured, family, &counters).assert_sound(label, &counters);
+    assert_eq!(space.checksum_errors(), 0, "{label}");
+    report.assert_sound(label);
+    assert_eq!(repeats.resets, 0, "{label}: {repeats:?}");
+    // A segment that others overtook looks lost, and so does one whose acknowledgement was.
+    let received_late = counters.received.lost.get() + counters.received.reordered.get();
+    let explained = counters.sent.reordered.get() + received_late;
+    repeats.assert_few(label, report.moves.len(), explained);
+    assert_eq!(repeats.blocks > 0, sent.loss > 0, "{label}: {repeats:?}");
+    if received.loss == 0 {
+        repeats.assert_none_known(label);
+    }
+    Ok(report)
 }

@@ -6,9 +6,9 @@ use crate::exchange::Job;
 use crate::support::privileged::run;
 use crate::support::{Case, ONE_COMBINED};
 use janus::{BackendChoice, Runtime};
-use janus_io::Backend;
 use janus_io::faults::{FaultCounters, Faults, FaultyBackend};
 use janus_io::tap::{Tap, TapCounters};
+use janus_io::{Backend, Queue};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::io::{BufRead, BufReader, Read};
@@ -41,13 +41,21 @@ impl Family {
             Family::V6 => (OURS_V6.into(), KERNELS_V6.into()),
         }
     }
+
+    /// Length of the network's prefix.
+    pub(crate) fn prefix(self) -> u8 {
+        match self {
+            Family::V4 => PREFIX,
+            Family::V6 => PREFIX_V6,
+        }
+    }
 }
 
 /// The device; no other is in the namespace.
 pub(crate) const DEVICE: &str = "jt0";
 /// Up to so many bytes of traffic packets are captured whole, beyond that their headers.
 const WHOLE_MAX: u64 = 40_000_000;
-const HEADERS: u32 = 96;
+const HEADERS: u32 = 128;
 /// What a whole packet may have. The kernel keeps room for that much for each packet that waits, whatever its length: without
 /// a limit a busy machine soon has none left.
 const LONGEST: u32 = 2_048;
@@ -101,6 +109,22 @@ impl Space {
         (self.runtime_on(ONE_COMBINED, Box::new(backend)), counters)
     }
 
+    /// The device's queue, with faults each way.
+    pub(crate) fn queue(
+        &self,
+        sent: Faults,
+        received: Faults,
+    ) -> (Box<dyn Queue>, Arc<FaultCounters>) {
+        let tap = Tap::new(DEVICE)
+            .with_kernel_address(KERNELS, PREFIX)
+            .without_offloads();
+        let backend = FaultyBackend::new(Box::new(tap), sent).with_received(received);
+        let counters = backend.counters();
+        let queues = Box::new(backend).open(1).expect("a TAP device");
+        add_address_v6();
+        (queues.into_iter().next().expect("a queue"), counters)
+    }
+
     /// A runtime whose segments cross joined.
     pub(crate) fn runtime_with_offloads(&self, case: Case) -> (Runtime, Arc<TapCounters>) {
         self.runtime_on_tap(case, true)
@@ -134,9 +158,7 @@ impl Space {
 
     fn runtime_on(&self, case: Case, backend: Box<dyn Backend>) -> Runtime {
         let runtime = build_on(case, backend);
-        // Without `nodad` the kernel would first ask for a second whether somebody else has it.
-        let address = format!("ip -6 address add {KERNELS_V6}/{PREFIX_V6} dev {DEVICE} nodad");
-        run(&address).expect("an IPv6 address");
+        add_address_v6();
         runtime
     }
 
@@ -196,6 +218,12 @@ impl Space {
         let value = values.split(' ').nth(at.expect("the counter"));
         value.expect("its value").parse().expect("a number")
     }
+}
+
+fn add_address_v6() {
+    // Without `nodad` the kernel would first ask for a second whether somebody else has it.
+    let address = format!("ip -6 address add {KERNELS_V6}/{PREFIX_V6} dev {DEVICE} nodad");
+    run(&address).expect("an IPv6 address");
 }
 
 fn build_on(case: Case, backend: Box<dyn Backend>) -> Runtime {

@@ -91,8 +91,9 @@ impl Conn<'_> {
         }
         if self.tcb.state == State::Closed {
             // The segment that ended it may have asked for an answer too (a mark that was answered, a repeat). What was
-            // to be said has been said in its place; a wish that stays would keep the block for ever.
-            self.hot.flags &= hot_flag::QUEUED | hot_flag::STARVED;
+            // to be said has been said in its place; a wish that stays would keep the block for ever. An urgent mark in what is
+            // unread is no wish.
+            self.hot.flags &= hot_flag::QUEUED | hot_flag::STARVED | hot_flag::URGENT;
             return Flushed::All;
         }
         let opening = self.tcb.state == State::SynReceived;

@@ -262,6 +262,16 @@ impl Stack {
         }
     }
 
+    /// A buffer on a wire comes home to one segment: another with its number would wait for ever.
+    fn may_buffers_come(&self, conn: &Connection) -> Result<(), Refusal> {
+        let segments = &self.store.blocks.segments;
+        let mut away = conn.busy.iter().flat_map(|busy| &busy.away);
+        match away.any(|(_, ticket)| segments.is_expected(*ticket)) {
+            true => Err(Refusal::Taken),
+            false => Ok(()),
+        }
+    }
+
     /// Files a flow that comes, in place of a stub if there is one.
     fn file_newcomer(&mut self, flow: &FlowKey, hash: u64, record: Record) -> Result<(), Refusal> {
         if let Some(shard) = self.stub_of(flow) {
@@ -337,6 +347,7 @@ impl Stack {
             true => Ok(()),
             false => self.may_come(flow, hash),
         };
+        let may = may.and_then(|()| self.may_buffers_come(&parcel));
         let acceptable = may.and_then(|()| self.room_to_wait(flow, hash, parcel.place));
         let listener = match acceptable {
             Ok(listener) => listener,

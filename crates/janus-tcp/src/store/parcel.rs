@@ -196,8 +196,9 @@ impl Parcel {
         }
     }
 
-    /// Buffers that are on a wire.
-    pub(crate) fn tickets(&self) -> impl Iterator<Item = Ticket> {
+    /// Buffers that are on the wire of a stack that the connection came from. Each is for [`Stack::comes_home`](crate::Stack::comes_home),
+    /// under this number, and until then its segment is not sent again.
+    pub fn tickets(&self) -> impl Iterator<Item = Ticket> {
         let busy = match &self.content {
             Content::Connection(conn) => conn.busy.as_deref(),
             _ => None,
@@ -240,7 +241,7 @@ impl fmt::Debug for Parcel {
 pub enum Refusal {
     /// Its local address is none of the stack's.
     NotOurs,
-    /// The flow lives here.
+    /// The flow lives here, or buffers of the parcel that are on a wire are awaited by another.
     Taken,
     /// It waits to be accepted, and nothing listens here.
     NoListener,
@@ -254,7 +255,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Refusal::NotOurs => "the connection's local address is none of this stack's",
-            Refusal::Taken => "the flow lives in this stack",
+            Refusal::Taken => "the flow, or a buffer of it, is in this stack already",
             Refusal::NoListener => "the connection waits to be accepted, and nothing listens here",
             Refusal::Full => "this stack has no room for the connection",
             Refusal::TooManyOptionSets => {

@@ -206,3 +206,31 @@ fn pointers_from_a_hostile_peer_do_no_harm() {
     next.expect_unharmed(&mut host);
     host.end(&[next.conn]);
 }
+
+/// The reset finds the connection in the output queue, and something unread before the mark.
+#[test]
+fn a_mark_that_a_reset_leaves_behind_is_not_the_next_connections() {
+    let mut host = Host::plain();
+    let mut peer = Peer::open(&mut host, 4_000);
+    host.send(&urgent(&peer, 10, 5_000));
+    peer.skip(10);
+    host.stack
+        .write(host.now, peer.conn, b"late")
+        .expect("room");
+    let mut reset = peer.ahead(0, 0);
+    reset.flags = Flags::RST;
+    host.send(&reset);
+    host.collect();
+    assert_eq!(host.stack.audit(), Ok(()));
+    let mut into = [0; 100];
+    assert_eq!(host.stack.read(host.now, peer.conn, &mut into), Ok(10));
+    host.stack.abort(host.now, peer.conn);
+    host.collect();
+    assert_eq!(host.stack.audit(), Ok(()));
+    let mut next = Peer::open(&mut host, 4_001);
+    host.send(&urgent(&next, 10, 4));
+    next.skip(10);
+    assert_eq!(host.stack.urgent(next.conn), Ok(Some(4)));
+    host.stack.abort(host.now, next.conn);
+    host.end(&[]);
+}

@@ -212,6 +212,12 @@ impl Stack {
         if resting != *self.schedule.rests.resting() {
             return Err(format!("at rest, by handler: {resting:?}"));
         }
+        let blocks = &self.store.blocks;
+        let mut urgent = blocks.urgents.keys().map(|id| &self.store.hot[*id]);
+        let mut doubted = blocks.doubts.keys().map(|id| &self.store.hot[*id]);
+        if !urgent.all(|hot| hot.has(hot_flag::URGENT)) || !doubted.all(|hot| hot.doubted) {
+            return Err("urgent data or a doubt of a block that does not know of it".into());
+        }
         let left = queues
             .keys()
             .filter(|&&id| self.store.hot[id].conn.is_none());

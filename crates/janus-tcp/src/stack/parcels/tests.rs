@@ -240,6 +240,36 @@ fn a_stack_that_refuses_keeps_nothing_and_gives_all_back() {
     a_day_later(&mut stack, &depot, None);
 }
 
+/// Two parcels with the number of one buffer: the second would wait for it for ever.
+#[test]
+fn a_buffer_on_the_wire_is_awaited_by_one_connection() {
+    let mut pair = Pair::new(&Config::default(), 5);
+    let (_, b) = pair.open(4_000);
+    pair.b.stack.write(pair.now, b, &[1; 4_000]).expect("room");
+    pair.b.stack.transmit(pair.now, &mut Vec::new(), 64);
+    let left = pair.b.stack.detach(pair.now, b, 7).expect("it is open");
+    assert_eq!(left.parcel.tickets().count(), 3);
+    let mut bytes = spelled(&left.parcel);
+    let (mut stack, depot) = another(&Config::default());
+    let first = Parcel::decode(&bytes, stack.pool()).expect("whole");
+    let tickets: Vec<_> = first.tickets().collect();
+    let conn = stack.adopt(ELSEWHERE, first).expect("room");
+    // Behind the version and both addresses, the peer's port.
+    bytes[11] ^= 1;
+    let second = Parcel::decode(&bytes, stack.pool()).expect("whole");
+    let refused = stack.adopt(ELSEWHERE, second).expect_err("a copy");
+    assert_eq!(refused.why, Refusal::Taken);
+    assert!(refused.why.to_string().contains("already"));
+    assert_eq!(stack.homes_awaited(), 3);
+    for ticket in tickets {
+        let buf = depot.pool().alloc().expect("a buffer");
+        stack.comes_home(ticket, buf);
+    }
+    assert_eq!(stack.homes_awaited(), 0);
+    drop(refused);
+    a_day_later(&mut stack, &depot, conn);
+}
+
 /// Buffers on the wire of the first stack come home to the third, where they are sent again from.
 #[test]
 fn buffers_on_the_wire_come_home_by_way_of_each_stack() {

@@ -2,6 +2,7 @@
 //! is asked too while debugging, so that the two do not part.
 
 use core::time::Duration;
+use std::collections::BTreeSet;
 
 use super::{Busy, Connection, Content, Marked, Parcel, Place};
 use crate::rules::interface::LEAST_SEGMENT;
@@ -9,7 +10,7 @@ use crate::store::cold::{State, Tcb, flag};
 use crate::store::half_open::{HalfOpen, MAX_TRIES, NO_SCALE};
 use crate::store::hot::{TimerKind, hot_flag};
 use crate::store::keys::HotId;
-use crate::store::segment::{Segment, seg_flag};
+use crate::store::segment::{Segment, Ticket, seg_flag};
 use crate::store::time_wait::TimeWait;
 use crate::time::Instant;
 
@@ -78,6 +79,17 @@ fn is_sound_record(tcb: &Tcb) -> bool {
         && tcb.receive_scale() <= SCALE_MAX
         && tcb.snd_wnd() <= WINDOW_MAX
         && (tcb.rcv_adv - tcb.rcv_nxt).unsigned_abs() <= WINDOW_MAX
+        && has_peers_end(tcb)
+        && (tcb.state != State::SynSent || tcb.srtt_us() == 0)
+}
+
+/// Whether the state is one behind the peer's FIN if that has come.
+fn has_peers_end(tcb: &Tcb) -> bool {
+    let behind = matches!(
+        tcb.state,
+        State::CloseWait | State::Closing | State::LastAck
+    );
+    tcb.state == State::Closed || tcb.has(flag::PEER_FIN) == behind
 }
 
 /// Whether a connection can be without all that a busy one has.
@@ -95,7 +107,7 @@ impl Busy {
         self.are_queues_sound(tcb)
             && self.are_buffers_sound()
             && self.are_timers_sound(tcb)
-            && self.are_marks_sound()
+            && self.are_marks_sound(tcb)
             && hot.sender.mss_full >= tcb.mss
             && hot.congestion.cwnd() > 0
             && u64::from(hot.receiver.unacked_bytes) <= QUEUE_MAX
@@ -134,39 +146,103 @@ impl Busy {
         let in_flight = self.flight.iter().map(|seg| u64::from(seg.space())).sum();
         let reaches = |sum: u64| sum <= QUEUE_MAX;
         let texts = |queue: &[Segment]| queue.iter().map(|seg| u64::from(seg.len)).sum();
+        // A SYN is in flight without a segment.
+        let opening = matches!(tcb.state, State::SynSent | State::SynReceived);
+        let bare = opening || tcb.state == State::Closed;
         first.is_none_or(|first| first.seq.le(una) && first.end().gt(una))
-            && end.is_none_or(|end| end == nxt)
+            && end.map_or(bare || una == nxt, |end| end == nxt)
+            && (!opening || una + 1 == nxt)
+            && self.is_end_sound(tcb)
             && una.le(nxt)
             && reaches(in_flight)
             && reaches(texts(&self.unsent))
             && reaches(texts(&self.inbox))
-            && u64::from(self.hot.sender.pipe) <= in_flight
+            && self.is_pipe_sound()
+    }
+
+    /// Neither what was SACKed nor what is lost is in the pipe, nor what duplicates have told of.
+    fn is_pipe_sound(&self) -> bool {
+        let left = seg_flag::LOST | seg_flag::SACKED;
+        let in_it = self.flight.iter().filter(|seg| !seg.has(left));
+        let most: u64 = in_it.map(|seg| u64::from(seg.len)).sum();
+        let told = self.doubt.as_ref().map_or(0, |it| it.block.sacked_bytes);
+        u64::from(self.hot.sender.pipe) + u64::from(told) <= most
+    }
+
+    /// A FIN ends what is queued, in the states that wait for its acknowledgement and in no others; where it is acknowledged nothing is queued.
+    fn is_end_sound(&self, tcb: &Tcb) -> bool {
+        let is_fin = |seg: &Segment| seg.has(seg_flag::FIN);
+        let mut queued = self.flight.iter().chain(&self.unsent).rev();
+        let fin = queued.next().is_some_and(is_fin);
+        let empty = self.flight.is_empty() && self.unsent.is_empty();
+        let (wanted, over) = match tcb.state {
+            State::FinWait1 | State::Closing | State::LastAck => (true, false),
+            State::FinWait2 | State::Closed => (false, true),
+            // It waits until the handshake is done.
+            State::SynReceived => (tcb.has(flag::FIN_QUEUED), false),
+            _ => (false, false),
+        };
+        u8::from(fin) + u8::from(tcb.has(flag::FIN_QUEUED)) == u8::from(wanted)
+            && (empty || !over)
+            && !queued.any(is_fin)
     }
 
     fn are_buffers_sound(&self) -> bool {
         let on_wire = self.flight.iter().zip(0..);
         let on_wire = on_wire.filter(|(seg, _)| seg.has(seg_flag::AWAY));
-        let at_home = |seg: &Segment| seg.is_sound() && !seg.has(seg_flag::AWAY);
+        let marks = seg_flag::AWAY | seg_flag::LOST | seg_flag::SACKED;
+        let at_home = |seg: &Segment| seg.is_sound() && !seg.has(marks);
+        let tickets: BTreeSet<Ticket> = self.away.iter().map(|(_, ticket)| *ticket).collect();
         self.flight.iter().all(Segment::is_sound)
             && on_wire
                 .map(|(_, place)| place)
                 .eq(self.away.iter().map(|(place, _)| *place))
+            && tickets.len() == self.away.len()
             && self.unsent.iter().chain(&self.inbox).all(at_home)
     }
 
-    /// Data in flight and an opening have a timer.
+    /// Debts and waits have a timer, or their turn.
     fn are_timers_sound(&self, tcb: &Tcb) -> bool {
         let timers = &self.hot.timers;
-        let opening = matches!(tcb.state, State::SynSent | State::SynReceived);
-        let waits = (opening || !self.flight.is_empty()) && tcb.state != State::Closed;
-        let armed = timers.due_at != Instant::NEVER;
         let queued = self.hot.has(hot_flag::QUEUED | hot_flag::STARVED);
-        (!waits || armed || queued)
-            && (timers.timer_kind != TimerKind::Reorder || self.recovery.is_some() || !armed)
+        let driven = queued || timers.soonest() != Instant::NEVER;
+        let due = timers.due_at != Instant::NEVER;
+        let opening = matches!(tcb.state, State::SynSent | State::SynReceived);
+        let wishes = hot_flag::ACK_NOW | hot_flag::PROBE | hot_flag::SYN | hot_flag::LOSSES;
+        let owes = self.hot.has(wishes)
+            || !self.unsent.is_empty()
+            || tcb.has(flag::FIN_QUEUED)
+            || tcb.has(flag::ORPHAN);
+        let over = tcb.state == State::Closed;
+        (!owes || driven)
+            && (!over || queued || self.hot.flags & !hot_flag::URGENT == 0)
+            && (queued || !self.hot.has(hot_flag::ACK_NOW | hot_flag::PROBE))
+            && (opening || !self.hot.has(hot_flag::SYN))
+            && (!opening && self.flight.is_empty() || due || queued)
+            && (!opening || self.is_opening_sound())
+            && (over || self.may_be_next(timers.timer_kind, due))
     }
 
-    /// Places lie in the lists they are places of, and counts are those of the marks.
-    fn are_marks_sound(&self) -> bool {
+    /// A SYN is all that is sent.
+    fn is_opening_sound(&self) -> bool {
+        let others = hot_flag::ACK_NOW | hot_flag::PROBE | hot_flag::LOSSES | hot_flag::RECOVERY;
+        let only_timeout = self.hot.timers.timer_kind == TimerKind::Rto;
+        self.flight.is_empty() && only_timeout && !self.hot.has(others)
+    }
+
+    /// Something else than the timeout is next while there is one, or nothing is.
+    fn may_be_next(&self, kind: TimerKind, due: bool) -> bool {
+        let timeout = self.hot.timers.rto_at != Instant::NEVER;
+        match kind {
+            TimerKind::Reorder => due && timeout && self.recovery.is_some(),
+            TimerKind::Tlp => due && timeout,
+            TimerKind::Rto | TimerKind::Persist => true,
+        }
+    }
+
+    /// Places lie in the lists they are places of, and counts are those of the marks. Losses are marked in a block of their own with SACK, and
+    /// without it there are none but those of a timeout.
+    fn are_marks_sound(&self, tcb: &Tcb) -> bool {
         let (flight, unsent) = (self.flight.len() as u32, self.unsent.len() as u32);
         let within = |marked: &Marked| {
             let places = [marked.sack_hint, marked.lost_from, marked.decided];
@@ -181,9 +257,17 @@ impl Busy {
         let counted = self.recovery.as_ref().map_or((0, 0), |marked| {
             (marked.block.sacked, marked.block.sacked_bytes)
         });
+        let lost = self.flight.iter().filter(|seg| seg.has(seg_flag::LOST));
+        let lost = lost.count() as u32;
+        let sack = tcb.has(flag::SACK);
         counts == counted
+            && self
+                .recovery
+                .as_ref()
+                .is_none_or(|marked| sack && marked.block.lost <= lost)
             && self.probe.is_none_or(|probe| probe < flight + unsent)
             && self.recovery.iter().chain(&self.doubt).all(within)
-            && self.doubt.is_some() <= self.hot.doubted
+            && self.doubt.is_some() == self.hot.doubted
+            && !(sack && self.hot.doubted)
     }
 }

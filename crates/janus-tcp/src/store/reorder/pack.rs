@@ -53,8 +53,9 @@ impl Beyond {
             }
         }
         let something = !self.ranges.is_empty() || self.fin.is_some();
+        // An end that lies where the next byte belongs would have been taken.
         something
-            && self.fin.is_none_or(|fin| fin.ge(end))
+            && self.fin.is_none_or(|fin| fin.ge(end) && fin != next)
             && usize::from(self.recents) <= RECENT
             && self.fresh <= self.recents
     }

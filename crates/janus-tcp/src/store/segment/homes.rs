@@ -77,6 +77,11 @@ impl Segments {
         self.homes.expected.insert(ticket, Expected::Here(id));
     }
 
+    /// Whether a segment here waits for the buffer already.
+    pub(crate) fn is_expected(&self, ticket: Ticket) -> bool {
+        matches!(self.homes.expected.get(&ticket), Some(Expected::Here(_)))
+    }
+
     /// A connection with such a buffer goes on to `to` without having been here.
     pub(crate) fn pass_on(&mut self, ticket: Ticket, to: u16) {
         self.homes.expected.insert(ticket, Expected::Gone(to));
