@@ -119,17 +119,21 @@ impl ShardEnd {
             return true;
         }
         // Waiting reports go first: while the control side lags no new flows are visited, and memory stays bounded.
-        if self.is_laden() && !self.send(false) {
-            return false;
-        }
+        let lags = self.is_laden() && !self.send(false);
         if let Some(cursor) = self.cursor {
             let layout = self.reader.current().newest();
             let stamp = self.outbox.stamp();
             let (kept, gone) = (&mut self.kept, &mut self.gone);
             let mut filter = DivergenceFilter::new(layout, self.me, stamp, kept, gone);
-            self.cursor = flows.visit(cursor, budget, &mut filter);
+            if !lags {
+                self.cursor = flows.visit(cursor, budget, &mut filter);
+            }
+            // Always: there is not room for many where they are kept.
             flows.take_moved(&mut filter);
             self.outbox.held(flows.held());
+        }
+        if lags {
+            return false;
         }
         while self.is_laden() {
             if !self.send(false) {

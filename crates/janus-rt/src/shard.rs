@@ -288,7 +288,7 @@ impl Shard {
         drop(steering);
         if adopted {
             ctx.shared.mailbox.adopted();
-            ctx.forget_moves();
+            ctx.traversal_is_next();
         }
         // Behind the packets and the steering, so that what was sent before any of them is here (rule 14).
         let moved = moved | ctx.take_arrivals()?;

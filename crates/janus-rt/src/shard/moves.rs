@@ -2,21 +2,24 @@
 //! packets and before a traversal, so that no packet comes to a place where its flow is not yet. Which flows move, and when, is said
 //! by `emptying`; what a parcel is, by `janus-tcp`.
 
-use std::collections::{HashMap, VecDeque};
+mod settled;
+
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use janus_csb::{Epoch, ShardId};
 use janus_io::mpsc::{Receiver, SendError};
-use janus_tcp::{ConnId, Homecoming, Instant, Moved, Parcel, Refusal, Refused};
+use janus_tcp::{ConnId, Homecoming, Instant, Moved, Parcel, Refusal, Refused, STUBS_MAX};
 use janus_wire::FlowKey;
 
 use super::core_context::CoreContext;
 use super::handlers::HandlerName;
+use settled::Settled;
 
 /// How long after a move an update is asked for that tells of it: two let its stub go.
 const TIDY: Duration = Duration::from_millis(100);
-/// With so many stubs here nothing moves by itself: they all go in one step.
-const STUBS: usize = 4_096;
+/// With so many stubs here nothing moves by itself. The rest of the places is for parcels that are refused and for tuples of others.
+const STUBS: usize = STUBS_MAX as usize / 16 * 15;
 /// Arrivals that can wait for a shard.
 pub(crate) const ARRIVALS: u32 = 1024;
 
@@ -60,10 +63,14 @@ pub(crate) struct Moves {
     arrivals: Receiver<Arrival>,
     /// Parcels that other shards had no room for.
     outbox: VecDeque<(ShardId, Arrival)>,
-    /// Flows that came of late, with where from and when: they move again once a newer ring is published than was then.
-    settled: HashMap<FlowKey, (ShardId, Moved)>,
-    /// The newest ring that was adopted.
-    view: Epoch,
+    /// Flows that came of late: they move again once an update has told of it.
+    settled: Settled,
+    /// The ring of the last traversal that began here.
+    traversed: Epoch,
+    /// The newest ring by then for which all shards had been traversed before, and that of the traversal before: of what moved earlier an
+    /// update has told.
+    told: Epoch,
+    told_before: Epoch,
     /// When an update is asked for, by which stubs go.
     tidy_at: Option<Instant>,
     /// Parcels that did not find what they need here.
@@ -75,8 +82,10 @@ impl Moves {
         Moves {
             arrivals,
             outbox: VecDeque::new(),
-            settled: HashMap::new(),
-            view: Epoch::default(),
+            settled: Settled::default(),
+            traversed: Epoch::default(),
+            told: Epoch::default(),
+            told_before: Epoch::default(),
             tidy_at: None,
             refused: 0,
         }
@@ -87,10 +96,23 @@ impl Moves {
         self.tidy_at
     }
 
+    /// The newest ring for which all shards have been traversed, where this is the published one. A port without flows gets its
+    /// listeners by a ring for which none is.
+    fn told_by(&self, published: Epoch) -> Epoch {
+        match published.since(self.traversed) >= 0 {
+            true => self.traversed,
+            false => self.told,
+        }
+    }
+
     /// Whether the flow has come so lately that it has to stay, where this is the published ring.
     fn must_stay(&self, flow: &FlowKey, published: Epoch) -> bool {
-        let came = self.settled.get(flow);
-        came.is_some_and(|(_, moved)| published.since(Epoch::new(moved.epoch)) <= 0)
+        self.settled.came_since(flow, self.told_by(published))
+    }
+
+    /// Stubs that are older than this ring go, a slice at a time, before this shard has ended its traversal.
+    pub(super) fn over(&self) -> Epoch {
+        self.told
     }
 
     /// The shard that the flow came from, and when, if it has ended here and is not on its way.
@@ -100,7 +122,7 @@ impl Moves {
             Arrival::Buffer(_) | Arrival::Over { .. } => false,
         };
         let (from, moved) = self.settled.get(flow)?;
-        (!self.outbox.iter().any(is_it)).then_some((*from, moved.stamp))
+        (!self.outbox.iter().any(is_it)).then_some((from, moved.stamp))
     }
 
     /// Something has come, or has still to go.
@@ -113,7 +135,9 @@ impl CoreContext {
     /// Takes in what has arrived. `None`: somebody is about to send, and nothing else may be done before; else whether anything moved.
     pub(super) fn take_arrivals(&self) -> Option<bool> {
         let mut worked = false;
-        loop {
+        let mark = self.moves.borrow().arrivals.mark();
+        // No more than had been sent before: others send all the while.
+        while !self.moves.borrow().arrivals.has_passed(mark) {
             let arrival = self.moves.borrow_mut().arrivals.pop();
             match arrival {
                 Some(Arrival::Flow(sent)) => self.arrives(*sent),
@@ -123,8 +147,7 @@ impl CoreContext {
                 Some(Arrival::Over { flow, by, stamp }) => {
                     self.on_stack(|stack, _| stack.forget_move(&flow, by.0.into(), stamp));
                 }
-                None if self.moves.borrow().arrivals.waiting() > 0 => return None,
-                None => break,
+                None => return None,
             }
             worked = true;
         }
@@ -132,23 +155,18 @@ impl CoreContext {
         Some(worked)
     }
 
-    /// A steering was adopted: flows of whose moves an update has told may move again. With another ring, stubs of those go (rule 14).
-    pub(super) fn forget_moves(&self) {
+    /// A steering was adopted. Where a traversal follows, stubs of which the last one has told go in its course (rule 14).
+    pub(super) fn traversal_is_next(&self) {
         let steering = self.steering.borrow();
         let steering = steering.steering();
-        let (newest, published) = (steering.newest().epoch(), steering.published().epoch());
-        let is_over = |epoch: Epoch| published.since(epoch) > 0;
+        let newest = steering.newest().epoch();
         let mut moves = self.moves.borrow_mut();
-        let anew = std::mem::replace(&mut moves.view, newest) != newest;
-        // Its stub lives on until the next ring.
-        let stays = |moved: &Moved| published.since(Epoch::new(moved.epoch)) <= 1;
-        moves.settled.retain(|_, (_, moved)| stays(moved));
-        drop(moves);
-        self.on_stack(|stack, _| {
-            if anew && stack.stubs() > 0 {
-                stack.forget_moves(|epoch| is_over(Epoch::new(epoch)));
-            }
-        });
+        if !steering.is_pending() || newest == moves.traversed {
+            return;
+        }
+        moves.told_before = moves.told;
+        moves.told = moves.told_by(steering.published().epoch());
+        moves.traversed = newest;
     }
 
     /// This moment, as the balancer counts.
@@ -163,6 +181,11 @@ impl CoreContext {
     /// Whether flows may move away without being told to one by one.
     pub(super) fn may_leave_stubs(&self) -> bool {
         self.stack.borrow().stubs() < STUBS
+    }
+
+    /// Whether there are so many stubs that updates should follow each other until they have gone.
+    pub(super) fn has_many_stubs(&self) -> bool {
+        self.stack.borrow().stubs_of_moves() >= STUBS / 4
     }
 
     /// Sends a flow that no task has to another shard. False, and the flow is where it was, if it cannot go now.
@@ -211,6 +234,11 @@ impl CoreContext {
         false
     }
 
+    /// Whether a flow that is sent to a shard now would be taken in.
+    pub(super) fn has_room(&self, to: ShardId) -> bool {
+        self.forwarder.borrow().door(to).arrivals.fits(1)
+    }
+
     fn stub_stands(&self) {
         let due = self.now.get() + TIDY;
         self.moves.borrow_mut().tidy_at.get_or_insert(due);
@@ -218,15 +246,18 @@ impl CoreContext {
 
     /// Asks for an update while there are stubs of moves.
     pub(super) fn look_after_moves(&self, now: Instant) {
-        let due = self.moves.borrow().tidy_at.is_some_and(|at| now >= at);
-        if !due {
+        let mut moves = self.moves.borrow_mut();
+        let told = moves.told_before;
+        moves.settled.forget_one(told);
+        if moves.tidy_at.is_none_or(|at| now < at) {
             return;
         }
-        let stand = self.on_stack(|stack, _| stack.moved_flows().next().is_some());
+        let stand = self.stack.borrow().stubs_of_moves() > 0;
+        moves.tidy_at = stand.then(|| now + TIDY);
+        drop(moves);
         if stand {
             self.shared.mailbox.want_tidy();
         }
-        self.moves.borrow_mut().tidy_at = stand.then(|| now + TIDY);
     }
 
     fn send_to(&self, to: ShardId, arrival: Arrival) -> Result<(), Arrival> {
@@ -274,8 +305,9 @@ impl CoreContext {
 
     fn arrives(&self, sent: Sent) {
         let flow = *sent.parcel.flow();
-        let came = (sent.from, sent.moved);
-        self.moves.borrow_mut().settled.insert(flow, came);
+        let mut moves = self.moves.borrow_mut();
+        moves.settled.insert(flow, sent.from, sent.moved);
+        drop(moves);
         if sent.refused {
             if sent.why == Why::Offered {
                 self.offers.borrow_mut().returned();

@@ -58,12 +58,10 @@ impl Shard {
         let finished = {
             let mut stack = ctx.stack.borrow_mut();
             let claims = ctx.tuple_claims.borrow();
-            let mut flows = StackFlows::new(
-                &mut stack,
-                &ctx.shared.toeplitz,
-                &ctx.shared.flow_names,
-                &claims,
-            );
+            let over = ctx.moves.borrow().over();
+            let shared = &ctx.shared;
+            let (toeplitz, names) = (&shared.toeplitz, &shared.flow_names);
+            let mut flows = StackFlows::new(&mut stack, toeplitz, names, &claims, over);
             ctx.steering.borrow_mut().slice(&mut flows, update.places)
         };
         let took = self.clock.now().saturating_since(before);
