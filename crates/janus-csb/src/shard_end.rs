@@ -144,8 +144,8 @@ impl ShardEnd {
         self.finished
     }
 
-    /// There is as much as a chunk takes.
-    fn is_laden(&self) -> bool {
+    /// There is as much as a chunk takes: the control side has not taken what it was given before.
+    pub fn is_laden(&self) -> bool {
         self.kept.len() >= CHUNK || self.gone.len() >= CHUNK
     }
 

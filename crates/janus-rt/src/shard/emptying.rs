@@ -21,8 +21,9 @@ const REST: (u32, u32) = (7, 3);
 const PAUSE: Duration = Duration::from_millis(100);
 /// A pass that moved nothing is followed by a pause of as many times its length.
 const GAP: u32 = 9;
-/// How long a pass waits for stubs to go when there are too many.
+/// How long a pass waits for stubs to go when there are too many, and until the core that flows go to has taken some in.
 const STUBS_WAIT: Duration = Duration::from_millis(1);
+const ROOM_WAIT: Duration = Duration::from_micros(20);
 
 /// Where it stands.
 #[derive(Default)]
@@ -83,7 +84,7 @@ impl CoreContext {
         let board = self.shared.mailbox.board(self.core);
         board.moved.add(moved);
         board.moving_ns.add(took.as_nanos() as u64);
-        let rest = took * REST.0 / REST.1;
+        let rest = (took * REST.0 / REST.1).max(ROOM_WAIT);
         let length = now.saturating_since(emptying.begun);
         emptying.next = Some(now + took + rest);
         if emptying.cursor.is_none() {

@@ -20,12 +20,18 @@ use settled::Settled;
 const TIDY: Duration = Duration::from_millis(100);
 /// With so many stubs here nothing moves by itself. The rest of the places is for parcels that are refused and for tuples of others.
 const STUBS: usize = STUBS_MAX as usize / 16 * 15;
+/// Arrivals taken out of the ring at a time: what a look for their flows reads is fetched for all of them at once.
+const HAND: usize = 16;
 /// Arrivals that can wait for a shard.
 pub(crate) const ARRIVALS: u32 = 1024;
 
 /// An arrival at a shard from another, taken in before packets.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "boxes are made by one thread and freed by another, which wait for each other's arena then"
+)]
 pub(crate) enum Arrival {
-    Flow(Box<Sent>),
+    Flow(Sent),
     /// A buffer that was on the wire of the shard that a connection came from.
     Buffer(Homecoming),
     /// A flow that was moved to `by` is over there; the stamp is that of its move.
@@ -34,6 +40,16 @@ pub(crate) enum Arrival {
         by: ShardId,
         stamp: u32,
     },
+}
+
+impl Arrival {
+    /// The flow that comes.
+    fn flow(&self) -> Option<&FlowKey> {
+        match self {
+            Arrival::Flow(sent) => Some(sent.parcel.flow()),
+            Arrival::Buffer(_) | Arrival::Over { .. } => None,
+        }
+    }
 }
 
 /// A flow on its way.
@@ -61,6 +77,8 @@ pub(crate) enum Why {
 /// A shard's part in moves.
 pub(crate) struct Moves {
     arrivals: Receiver<Arrival>,
+    /// The next of them.
+    hand: VecDeque<Arrival>,
     /// Parcels that other shards had no room for.
     outbox: VecDeque<(ShardId, Arrival)>,
     /// Flows that came of late: they move again once an update has told of it.
@@ -81,6 +99,7 @@ impl Moves {
     pub(crate) fn new(arrivals: Receiver<Arrival>) -> Moves {
         Moves {
             arrivals,
+            hand: VecDeque::with_capacity(HAND),
             outbox: VecDeque::new(),
             settled: Settled::default(),
             traversed: Epoch::default(),
@@ -117,12 +136,19 @@ impl Moves {
 
     /// The shard that the flow came from, and when, if it has ended here and is not on its way.
     fn ended(&self, flow: &FlowKey) -> Option<(ShardId, u32)> {
-        let is_it = |(_, arrival): &(ShardId, Arrival)| match arrival {
-            Arrival::Flow(sent) => sent.parcel.flow() == flow,
-            Arrival::Buffer(_) | Arrival::Over { .. } => false,
-        };
+        let is_it = |(_, arrival): &(ShardId, Arrival)| arrival.flow() == Some(flow);
         let (from, moved) = self.settled.get(flow)?;
         (!self.outbox.iter().any(is_it)).then_some((from, moved.stamp))
+    }
+
+    /// Takes some of what was sent before `mark`.
+    fn take_in_hand(&mut self, mark: u32) {
+        while self.hand.len() < HAND && !self.arrivals.has_passed(mark) {
+            let Some(arrival) = self.arrivals.pop() else {
+                return;
+            };
+            self.hand.push_back(arrival);
+        }
     }
 
     /// Something has come, or has still to go.
@@ -134,22 +160,38 @@ impl Moves {
 impl CoreContext {
     /// Takes in what has arrived. `None`: somebody is about to send, and nothing else may be done before; else whether anything moved.
     pub(super) fn take_arrivals(&self) -> Option<bool> {
-        let mut worked = false;
-        let mark = self.moves.borrow().arrivals.mark();
+        let mut moves = self.moves.borrow_mut();
         // No more than had been sent before: others send all the while.
-        while !self.moves.borrow().arrivals.has_passed(mark) {
-            let arrival = self.moves.borrow_mut().arrivals.pop();
-            match arrival {
-                Some(Arrival::Flow(sent)) => self.arrives(*sent),
-                Some(Arrival::Buffer(home)) => {
-                    self.on_stack(|stack, _| stack.comes_home(home.ticket, home.buf));
+        let mark = moves.arrivals.mark();
+        let mut worked = false;
+        loop {
+            moves.take_in_hand(mark);
+            if moves.hand.is_empty() {
+                break;
+            }
+            let stack = self.stack.borrow();
+            let flows = moves.hand.iter().filter_map(Arrival::flow);
+            flows.for_each(|flow| stack.prefetch_flow(flow));
+            drop(stack);
+            while let Some(arrival) = moves.hand.pop_front() {
+                drop(moves);
+                match arrival {
+                    Arrival::Flow(sent) => self.arrives(sent),
+                    Arrival::Buffer(home) => {
+                        self.on_stack(|stack, _| stack.comes_home(home.ticket, home.buf));
+                    }
+                    Arrival::Over { flow, by, stamp } => {
+                        self.on_stack(|stack, _| stack.forget_move(&flow, by.0.into(), stamp));
+                    }
                 }
-                Some(Arrival::Over { flow, by, stamp }) => {
-                    self.on_stack(|stack, _| stack.forget_move(&flow, by.0.into(), stamp));
-                }
-                None => return None,
+                moves = self.moves.borrow_mut();
             }
             worked = true;
+        }
+        let all = moves.arrivals.has_passed(mark);
+        drop(moves);
+        if !all {
+            return None;
         }
         self.send_outbox();
         Some(worked)
@@ -223,8 +265,8 @@ impl CoreContext {
         let back = if !stands || rest.is_some() && handler.is_none() {
             Some(sent)
         } else {
-            match self.send_to(to, Arrival::Flow(Box::new(sent))) {
-                Err(Arrival::Flow(sent)) => Some(*sent),
+            match self.send_to(to, Arrival::Flow(sent)) {
+                Err(Arrival::Flow(sent)) => Some(sent),
                 Ok(()) | Err(_) => None,
             }
         };
@@ -335,7 +377,7 @@ impl CoreContext {
             refused: true,
             ..sent
         };
-        let back = (home, Arrival::Flow(Box::new(back)));
+        let back = (home, Arrival::Flow(back));
         let mut moves = self.moves.borrow_mut();
         moves.refused += 1;
         moves.outbox.push_back(back);

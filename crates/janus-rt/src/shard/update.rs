@@ -78,7 +78,7 @@ impl Shard {
         if took_ns > board.slice_ns_max.load(Ordering::Relaxed) {
             board.slice_ns_max.store(took_ns, Ordering::Relaxed);
         }
-        if finished {
+        if finished || ctx.steering.borrow().is_laden() {
             ctx.shared.mailbox.ring();
         }
         !finished
