@@ -144,6 +144,13 @@ impl ShardEnd {
         self.finished
     }
 
+    /// The shard has lost the flows that it held. A traversal that is under way begins anew, as what is left may lie elsewhere.
+    pub fn traverse_anew(&mut self) {
+        if !self.finished {
+            self.cursor = Some(0);
+        }
+    }
+
     /// There is as much as a chunk takes: the control side has not taken what it was given before.
     pub fn is_laden(&self) -> bool {
         self.kept.len() >= CHUNK || self.gone.len() >= CHUNK

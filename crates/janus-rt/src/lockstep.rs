@@ -9,6 +9,7 @@ mod stamps;
 mod tests;
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use janus_io::IoCore;
 use janus_io::wire::{self, WireCounters};
 use janus_tcp::{Instant, Stack};
+use janus_wire::FlowKey;
 
 use crate::clock::Clock;
 use crate::config::Placement;
@@ -84,6 +86,8 @@ pub(crate) struct World<P = Peer> {
     lags_until: Vec<u64>,
     pub(crate) steps: u64,
     idle: usize,
+    /// Flows that cores held which fell. `None`: a core that panics fails the test.
+    pub(crate) fell_with: Option<Vec<FlowKey>>,
 }
 
 impl World {
@@ -171,6 +175,7 @@ impl<P: Outside> World<P> {
             wire,
             steps: 0,
             idle: 0,
+            fell_with: None,
         }
     }
 
@@ -287,13 +292,31 @@ impl<P: Outside> World<P> {
         let now = self.now();
         match actor {
             Actor::Shard(at) => {
-                let _entered = self.shards[at].enter();
-                self.shards[at].turn()
+                let shard = &mut self.shards[at];
+                let _entered = shard.enter();
+                match catch_unwind(AssertUnwindSafe(|| shard.turn())) {
+                    Ok(worked) => worked,
+                    Err(_) if self.fell_with.is_some() => self.fall(at),
+                    Err(payload) => resume_unwind(payload),
+                }
             }
             Actor::IoCore(at) => self.io_cores[at].turn() > 0,
             Actor::Control => self.conductor.step(),
             Actor::Peer => self.peer.turn(now),
         }
+    }
+
+    /// A core's loop has panicked: it goes on without what it held.
+    pub(crate) fn fall(&mut self, at: usize) -> bool {
+        let shard = &mut self.shards[at];
+        let _entered = shard.enter();
+        let mut held: Vec<FlowKey> = Vec::new();
+        let stack = shard.ctx.stack.borrow();
+        stack.visit_flows(0, usize::MAX, |flow| held.push(*flow));
+        drop(stack);
+        shard.fall().expect("for the first time");
+        self.fell_with.get_or_insert_default().extend(held);
+        true
     }
 
     /// Moves the clock to the next deadline after nothing moved.

@@ -349,6 +349,32 @@ fn parcels_come_back() {
     );
 }
 
+fn dying(config: Config) -> Config {
+    Config {
+        deaths: 1,
+        ..config
+    }
+}
+
+#[test]
+fn a_shard_dies() {
+    nothing_is_lost(
+        "deaths",
+        |action| matches!(action, Action::Die(_)),
+        &[
+            dying(world(&[0, 1], &[SHORT])),
+            dying(moving(2, world(&[0, 1], &[MOVING]))),
+        ],
+        &[
+            dying(moving(2, world(&[0, 1, 2], &[MOVING]))),
+            dying(moving(2, world(&[0, 1, 0], &[MOVING_CLOSING]))),
+            dying(moving(2, wrong(&[1], world(&[0, 1], &[MOVING])))),
+            dying(moving(2, world(&[0, 1], &[REFUSED]))),
+            dying(moving(2, world(&[0, 1], &[MOVING_REUSE]))),
+        ],
+    );
+}
+
 #[test]
 fn a_shard_that_leaves_is_emptied() {
     nothing_is_lost(

@@ -3,6 +3,8 @@
 //! by `emptying`; what a parcel is, by `janus-tcp`.
 
 mod settled;
+#[cfg(test)]
+pub(crate) mod trips;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -253,6 +255,8 @@ impl CoreContext {
         let handler = rest.and_then(|rest| self.handlers.name_of(rest.handler()));
         let stands = stack.leave_stub(flow, to.0.into(), moved).is_ok();
         drop(stack);
+        #[cfg(test)]
+        trips::stumble(flow);
         self.stub_stands();
         let sent = Sent {
             parcel: left.parcel,
@@ -357,7 +361,11 @@ impl CoreContext {
             return self.takes_back(sent);
         }
         let offered = sent.why == Why::Offered;
+        #[cfg(test)]
+        trips::stumble(&flow);
         let handler = match sent.handler {
+            // Whatever it needs here is lost.
+            _ if self.fallen.get() => Err(()),
             None if offered && !self.is_awaited(&flow) => Err(()),
             None => Ok(None),
             Some(name) => self.handlers.named(name).map(Some).ok_or(()),
@@ -412,11 +420,24 @@ impl CoreContext {
 
     /// The flow is here again as it was.
     fn takes_back(&self, sent: Sent) {
+        if self.fallen.get() {
+            return self.loses(sent);
+        }
         let handler = sent.parcel.rest().map(|rest| rest.handler());
         let adopted = self.adopt(sent.parcel, handler);
         // A listener that has gone meanwhile took those with it that waited for it.
         let lost = adopted.is_err_and(|refused| refused.why != Refusal::NoListener);
         self.forwarder.borrow_mut().counters.moves_lost += u64::from(lost);
+    }
+
+    /// A flow comes home where all has been lost: it is too. Strangers' packets are what it gets from now on.
+    #[cold]
+    fn loses(&self, sent: Sent) {
+        let (flow, by) = (*sent.parcel.flow(), sent.from);
+        #[cfg(test)]
+        trips::note(&flow);
+        self.on_stack(|stack, _| stack.remove_stub(&flow, by.0.into()));
+        self.forwarder.borrow_mut().counters.moves_lost += 1;
     }
 
     fn adopt(&self, parcel: Parcel, handler: Option<u8>) -> Result<(), Box<Refused>> {

@@ -214,6 +214,22 @@ impl Stack {
     }
 }
 
+/// Another stack in the place of one whose connections are lost.
+impl Stack {
+    /// Takes over what the stack before this one owed to connections that live elsewhere: stubs that lead to them, and buffers that the
+    /// device still has. This one has had no connection yet.
+    pub fn inherit(&mut self, before: &mut Stack) {
+        before.each_stub(|flow, shard, moved| {
+            let _full = match moved {
+                Some(moved) => self.leave_stub(flow, shard, moved),
+                None => self.add_stub(flow, shard),
+            };
+        });
+        let owed = before.store.blocks.segments.take_homes();
+        self.store.blocks.segments.inherit(owed);
+    }
+}
+
 /// Coming.
 impl Stack {
     /// Takes in a connection, which goes on as if it had always been here. Returns its name, if it is more than a record; an application
