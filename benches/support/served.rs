@@ -100,7 +100,7 @@ impl Server {
         Self::start_resting_with(ends, layout, app, held, |builder| builder)
     }
 
-    /// The same on a runtime that `configure` has a say in.
+    /// Starts such a one on a runtime that `configure` has a say in.
     pub fn start_resting_with(
         ends: Ends,
         layout: Layout,

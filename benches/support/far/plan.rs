@@ -62,7 +62,7 @@ pub struct Plan {
     held_bytes: AtomicU64,
     /// Bytes of a response where that must be learned; 0 while unknown.
     pub response_len: AtomicU32,
-    /// What all far ends know of many connections; made when the first asks.
+    /// Firsts of many connections, for all far ends; made when the first asks.
     firsts: OnceLock<Firsts>,
     /// When what is under way in a paced phase was due, by connection.
     due: OnceLock<Due>,

@@ -289,6 +289,8 @@ const REFUSED_TWICE: Budget = Budget {
     ..SHORT
 };
 const MOVING_REUSE: Budget = Budget { moves: 1, ..REUSE };
+/// A second SYN, which begins anew where the first flow was lost.
+const MOVING_AGAIN: Budget = Budget { syn: 2, ..MOVING };
 const MOVING_COOKIE: Budget = Budget { moves: 1, ..COOKIE };
 const MOVING_OPEN: Budget = Budget { moves: 1, ..OPEN };
 
@@ -370,7 +372,7 @@ fn a_shard_dies() {
             dying(moving(2, world(&[0, 1, 0], &[MOVING_CLOSING]))),
             dying(moving(2, wrong(&[1], world(&[0, 1], &[MOVING])))),
             dying(moving(2, world(&[0, 1], &[REFUSED]))),
-            dying(moving(2, world(&[0, 1], &[MOVING_REUSE]))),
+            dying(moving(2, world(&[0, 1], &[MOVING_AGAIN]))),
         ],
     );
 }

@@ -28,11 +28,8 @@ const HAND: usize = 16;
 pub(crate) const ARRIVALS: u32 = 1024;
 
 /// An arrival at a shard from another, taken in before packets.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "boxes are made by one thread and freed by another, which wait for each other's arena then"
-)]
 pub(crate) enum Arrival {
+    /// As a value: a box is made by one thread and freed by another, and both wait for its arena then.
     Flow(Sent),
     /// A buffer that was on the wire of the shard that a connection came from.
     Buffer(Homecoming),
@@ -270,8 +267,8 @@ impl CoreContext {
             Some(sent)
         } else {
             match self.send_to(to, Arrival::Flow(sent)) {
-                Err(Arrival::Flow(sent)) => Some(sent),
-                Ok(()) | Err(_) => None,
+                Some(Arrival::Flow(sent)) => Some(sent),
+                Some(_) | None => None,
             }
         };
         let Some(sent) = back else { return true };
@@ -306,15 +303,16 @@ impl CoreContext {
         }
     }
 
-    fn send_to(&self, to: ShardId, arrival: Arrival) -> Result<(), Arrival> {
+    /// Gives the arrival back where there is no room.
+    fn send_to(&self, to: ShardId, arrival: Arrival) -> Option<Arrival> {
         let forwarder = self.forwarder.borrow();
         let door = forwarder.door(to);
         match door.arrivals.send(arrival) {
             Ok(()) => {
                 door.bell.wake();
-                Ok(())
+                None
             }
-            Err(SendError::Full(back) | SendError::Closed(back)) => Err(back),
+            Err(SendError::Full(back) | SendError::Closed(back)) => Some(back),
         }
     }
 
@@ -323,7 +321,7 @@ impl CoreContext {
         loop {
             let next = self.moves.borrow_mut().outbox.pop_front();
             let Some((to, arrival)) = next else { return };
-            if let Err(back) = self.send_to_by_stub(to, arrival) {
+            if let Some(back) = self.send_to_by_stub(to, arrival) {
                 self.moves.borrow_mut().outbox.push_front((to, back));
                 return;
             }
@@ -331,7 +329,7 @@ impl CoreContext {
     }
 
     /// Sends something; where it is a flow a stub of it stands here from before it can be there.
-    fn send_to_by_stub(&self, to: ShardId, arrival: Arrival) -> Result<(), Arrival> {
+    fn send_to_by_stub(&self, to: ShardId, arrival: Arrival) -> Option<Arrival> {
         let mut arrival = arrival;
         let Arrival::Flow(sent) = &mut arrival else {
             return self.send_to(to, arrival);
@@ -341,12 +339,12 @@ impl CoreContext {
         (sent.from, sent.moved) = (ShardId(self.core), moved);
         let stub = self.on_stack(|stack, _| stack.leave_stub(&flow, shard, moved));
         self.stub_stands();
-        let sent = self.send_to(to, arrival);
-        if sent.is_err() && stub.is_ok() {
+        let back = self.send_to(to, arrival);
+        if back.is_some() && stub.is_ok() {
             // Packets that come meanwhile are lost, and sent again.
             self.on_stack(|stack, _| stack.remove_stub(&flow, shard));
         }
-        sent
+        back
     }
 
     fn arrives(&self, sent: Sent) {
@@ -364,7 +362,7 @@ impl CoreContext {
         #[cfg(test)]
         trips::stumble(&flow);
         let handler = match sent.handler {
-            // Whatever it needs here is lost.
+            // All that it needs here is lost.
             _ if self.fallen.get() => Err(()),
             None if offered && !self.is_awaited(&flow) => Err(()),
             None => Ok(None),
@@ -403,7 +401,7 @@ impl CoreContext {
             let told = ended.filter(|(from, stamp)| {
                 let (by, stamp) = (ShardId(self.core), *stamp);
                 self.send_to(*from, Arrival::Over { flow, by, stamp })
-                    .is_ok()
+                    .is_none()
             });
             let mut forwarder = self.forwarder.borrow_mut();
             let mut pool = self.pool.borrow_mut();

@@ -9,7 +9,7 @@ use janus_csb::ShardId;
 use janus_tcp::{Config, SynCookies};
 use janus_wire::FlowKey;
 
-use super::server::serve_unlike;
+use super::server::{serve, serve_unlike};
 use super::updates::{Changes, held_twice, seeds};
 use super::{COMBINED, SPLIT, run_with, world_of};
 use crate::lockstep::rng::Rng;
@@ -209,4 +209,32 @@ fn a_core_that_falls_in_a_move_takes_its_own_connections_only() {
             falls(seed, layout);
         }
     }
+}
+
+/// Their ring is published without a traversal, so no update has told of what has moved, and packets that were steered by it may wait.
+#[test]
+fn the_first_listeners_of_a_port_let_no_stub_go() {
+    let (mut world, _ledger) = world_of(2_400, COMBINED, |builder| builder, serve);
+    let mut rng = Rng::new(2_400);
+    let stubs = |world: &World| -> usize {
+        let shards = world.shards.iter();
+        shards
+            .map(|shard| shard.ctx.stack.borrow().stubs_of_moves())
+            .sum()
+    };
+    world.run_until(|world| {
+        move_one(world, &mut rng);
+        stubs(world) > 3
+    });
+    world.settle();
+    let before = stubs(&world);
+    let mut balancer = world.conductor.balancer.lock();
+    let epoch = balancer.current().newest().epoch();
+    let listens = balancer.start(|draft| _ = draft.listen(81, ShardId(0)));
+    listens.expect("nothing is pending");
+    assert_eq!(balancer.current().published().epoch(), epoch.next());
+    drop(balancer);
+    world.settle();
+    assert!(before > 0);
+    assert_eq!(stubs(&world), before);
 }

@@ -126,7 +126,7 @@ impl Segments {
         }
     }
 
-    /// What is owed to connections that have left, by a stack that is given up.
+    /// Takes the debts to connections that have left out of a stack that is given up.
     pub(crate) fn take_homes(&mut self) -> Homes {
         let mut homes = core::mem::take(&mut self.homes);
         let has_left = |at: &mut Expected| matches!(at, Expected::Gone(_));
