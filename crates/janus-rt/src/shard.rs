@@ -468,6 +468,10 @@ impl Shard {
         let before = leaving.len();
         self.port.send(&mut pool, leaving, done);
         let moved = before - leaving.len() + done.len();
+        if ctx.fallen.get() {
+            // Lent by the stack that fell; this one lends none.
+            done.drain(..).for_each(|it| stack.completed_before(it));
+        }
         for frame in done.drain(..) {
             stack.completed(frame);
         }

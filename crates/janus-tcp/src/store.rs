@@ -88,8 +88,7 @@ impl Blocks {
         if let Some(id) = self.segments.named(frame.key) {
             self.segments.came_home(id, frame.buf, &mut self.pool);
         } else {
-            let pool = &mut self.pool;
-            self.segments.stranger_came_home(frame.key, frame.buf, pool);
+            self.pool.free(frame.buf);
         }
     }
 }

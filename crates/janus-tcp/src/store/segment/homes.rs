@@ -142,9 +142,9 @@ impl Segments {
         self.homes.inherited.extend(by_cookie);
     }
 
-    /// A frame has come from the wire that names no segment.
+    /// A frame has come from the wire that the stack before this one lent.
     #[cold]
-    pub(crate) fn stranger_came_home(&mut self, cookie: u32, buf: PacketBuf, pool: &mut Pool) {
+    pub(crate) fn inherited_came_home(&mut self, cookie: u32, buf: PacketBuf, pool: &mut Pool) {
         match self.homes.inherited.remove(&cookie) {
             Some((ticket, to)) => self
                 .homes
