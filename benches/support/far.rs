@@ -80,7 +80,7 @@ pub struct Far {
     idle: Idle,
     /// Answers to the server's questions for addresses.
     told: VecDeque<Told>,
-    /// Short connections come at a rate.
+    /// Short connections, or requests, come at a rate.
     pace: Option<Pace>,
     /// Timestamp that each connection would have, on a wire without timestamps.
     untimed: Option<Vec<u32>>,
@@ -92,7 +92,8 @@ impl Far {
     /// touched, now.
     pub fn new(ends: Ends, app: App, plan: Arc<Plan>, index: usize, held_max: u32) -> Self {
         let queues = plan.ends.len() as u32;
-        let idle = Idle::new(held_max, index, plan.ends.len());
+        let firsts = || plan.firsts(held_max);
+        let idle = Idle::new(held_max, index, plan.ends.len(), firsts);
         plan.keeps(idle.bytes());
         Self {
             crafter: Crafter::new(&ends),
@@ -235,24 +236,40 @@ impl Far {
             self.plan.hand_in(samples, record);
         }
         let rate = self.plan.rate() / f64::from(self.queues);
-        if rate > 0.0 && self.phase.mode == Mode::Short {
-            let samples = self.plan.samples_expected() / self.queues as usize;
+        if rate > 0.0 && matches!(self.phase.mode, Mode::Short | Mode::Requests) {
+            // Answers may all come to one end.
+            let samples = self.plan.samples_expected();
             let seed = self.index as u64 + 1;
-            self.pace = Some(Pace::new(self.plan.origin, rate, samples, seed));
+            self.pace = Some(Pace::new(
+                self.plan.origin,
+                self.plan.due(),
+                rate,
+                samples,
+                seed,
+            ));
         }
     }
 
-    /// Short connections whose time has come.
+    /// Short connections, or requests, whose time has come.
     fn begin_by_pace(&mut self, mut left: usize) {
+        let requests = self.phase.mode == Mode::Requests;
         let Some(pace) = &mut self.pace else { return };
-        while left > 0 && self.credit > 0 {
+        while left > 0 && (requests || self.credit > 0) {
             let Some(due_ns) = pace.next_due() else {
                 return;
             };
-            let conn = self.plan.take_short();
-            pace.began(conn, due_ns);
-            self.due.push_back(Self::syn(conn));
-            self.credit -= 1;
+            let due = if requests {
+                let lengths = lengths(&self.app, &self.plan);
+                let Some(parked) = self.idle.wake(lengths) else {
+                    return;
+                };
+                wake_up(&parked, lengths, What::Request)
+            } else {
+                self.credit -= 1;
+                Self::syn(self.plan.take_short())
+            };
+            pace.began(due.conn, due_ns);
+            self.due.push_back(due);
             self.counts.add(Kind::Begun, 1);
             left -= 1;
         }
@@ -553,6 +570,9 @@ impl Far {
                 ts_echo: theirs,
             };
             self.idle.park(parked, self.phase.mode == Mode::Open);
+            if let Some(pace) = &mut self.pace {
+                pace.answered(a.conn);
+            }
             self.end();
         } else {
             self.due.push_back(due(What::Fin));

@@ -102,12 +102,23 @@ impl Server {
 
     /// Starts one whose connections rest between requests.
     pub fn start_resting(ends: Ends, layout: Layout, app: App, held: u32) -> Self {
-        let kind = app.clone();
-        let serve = async move |listener| at_rest(&kind, listener).await;
-        Self::start_serving(ends, layout, app, held, |builder| builder, serve)
+        Self::start_resting_with(ends, layout, app, held, |builder| builder)
     }
 
-    /// The same on a runtime that `configure` has a say in; what the application does with a connection is `begin`'s.
+    /// Starts such a one on a runtime that `configure` has a say in.
+    pub fn start_resting_with(
+        ends: Ends,
+        layout: Layout,
+        app: App,
+        held: u32,
+        configure: impl FnOnce(Builder) -> Builder,
+    ) -> Self {
+        let kind = app.clone();
+        let serve = async move |listener| at_rest(&kind, listener).await;
+        Self::start_serving(ends, layout, app, held, configure, serve)
+    }
+
+    /// Starts one on a runtime that `configure` has a say in; what the application does with a connection is `begin`'s.
     pub fn start_with(
         layout: Layout,
         app: App,
@@ -199,6 +210,11 @@ impl Server {
             plan.watchers.fetch_add(1, Ordering::Relaxed);
             drop(self.handle.spawn_on(core, move || watch(core, plan)));
         }
+    }
+
+    /// The runtime's handle.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
     }
 
     /// A report of every core.

@@ -5,6 +5,11 @@
 use super::first_seq;
 use super::packet::permuted;
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// First sequence numbers, by connection.
+pub type Firsts = Arc<[AtomicU32]>;
 
 /// Most connections of which everything is kept.
 const FEW: u32 = 1 << 16;
@@ -35,10 +40,13 @@ pub enum Idle {
     Many(Many),
 }
 
-/// Connections 0, 1, 2 and so on, each used once before any is used again, and each acknowledged at once.
+/// Connections 0, 1, 2 and so on, each used once before any is used again, and each acknowledged at once. Of several far ends each uses
+/// those whose numbers are its own when divided by the number of ends, once all are open; an answer may come to any.
 pub struct Many {
-    /// First sequence number of the server's data, by connection.
-    firsts: Vec<u32>,
+    /// First sequence number of the server's data, by connection; all ends have the same.
+    firsts: Firsts,
+    index: u32,
+    ends: u32,
     opened: u32,
     idle: u32,
     /// Uses so far, after the first of each.
@@ -47,13 +55,12 @@ pub struct Many {
 
 impl Idle {
     /// Room for so many, which is touched now, at the far end number `index` of several or at the only one.
-    pub fn new(held_max: u32, index: usize, ends: usize) -> Self {
+    pub fn new(held_max: u32, index: usize, ends: usize, firsts: impl FnOnce() -> Firsts) -> Self {
         if held_max > FEW {
-            assert_eq!(ends, 1, "which of many are idle where is not kept");
-            let mut firsts = vec![1; held_max as usize];
-            firsts.fill(0);
             return Self::Many(Many {
-                firsts,
+                firsts: firsts(),
+                index: index as u32,
+                ends: ends as u32,
                 opened: 0,
                 idle: 0,
                 uses: 0,
@@ -74,23 +81,23 @@ impl Idle {
     pub fn bytes(&self) -> usize {
         match self {
             Self::Few { parked, .. } => parked.capacity() * size_of::<Parked>(),
-            Self::Many(many) => many.firsts.capacity() * size_of::<u32>(),
+            Self::Many(many) => size_of_val(&*many.firsts) / many.ends as usize,
         }
     }
 
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Few { parked, .. } => parked.is_empty(),
-            Self::Many(many) => many.idle == 0,
+            Self::Many(many) => many.ends == 1 && many.idle == 0,
         }
     }
 
     /// A connection to be held has opened, and the server's data begins at `first`.
     pub fn opens(&mut self, conn: u32, first: u32) {
         if let Self::Many(many) = self
-            && let Some(place) = many.firsts.get_mut(conn as usize)
+            && let Some(place) = many.firsts.get(conn as usize)
         {
-            *place = first;
+            place.store(first, Ordering::Relaxed);
         }
     }
 
@@ -128,12 +135,18 @@ impl Idle {
 
 impl Many {
     fn wake(&mut self, lengths: Lengths) -> Option<Parked> {
-        self.idle = self.idle.checked_sub(1)?;
-        let all = u64::from(self.opened);
-        let conn = place((self.uses % all) as u32, self.opened);
+        let opened = match self.ends {
+            1 => {
+                self.idle = self.idle.checked_sub(1)?;
+                self.opened
+            }
+            ends => self.firsts.len() as u32 / ends,
+        };
+        let all = u64::from(opened);
+        let conn = place((self.uses % all) as u32, opened) * self.ends + self.index;
         let served = 1 + (self.uses / all) as u32;
         self.uses += 1;
-        let first = self.firsts[conn as usize];
+        let first = self.firsts[conn as usize].load(Ordering::Relaxed);
         Some(Parked {
             conn,
             seq: first_seq(conn)

@@ -1,17 +1,27 @@
-//! Connections begun when their time has come, not when others have ended: an offered rate, at random distances. How long
-//! a handshake took counts from the moment at which it was due, so that a server which stands still cannot hide what
+//! Connections or requests begun when their time has come, not when others have ended: an offered rate, at random distances. How long
+//! a handshake or a request took counts from the moment at which it was due, so that a server which stands still cannot hide what
 //! it kept waiting.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::support::witness::{Readings, Record};
 
-/// Handshakes whose beginning is remembered at a time; more are never under way.
+/// Handshakes and requests whose beginning is remembered at a time; more are never under way.
 const UNDER_WAY: usize = 1 << 17;
 /// Samples kept of one phase.
 const SAMPLES_MAX: usize = 4_000_000;
 
-/// A handshake that was finished.
+/// When each thing that is under way was due, by connection.
+pub type Due = Arc<[AtomicU64]>;
+
+/// Room for all that is ever under way, touched now.
+pub fn due() -> Due {
+    (0..UNDER_WAY).map(|_| AtomicU64::new(1)).collect()
+}
+
+/// A handshake or a request that was finished.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     /// When it was due, in nanoseconds from the plan's beginning.
@@ -25,7 +35,8 @@ pub struct Pace {
     mean_ns: f64,
     next_ns: f64,
     random: u64,
-    due: Vec<u64>,
+    /// Shared by all far ends: an answer may come to another.
+    due: Due,
     samples: Vec<Sample>,
     /// The far end's readings of the clock.
     pub readings: Readings,
@@ -33,7 +44,7 @@ pub struct Pace {
 
 impl Pace {
     /// `rate` connections a second from now on, about `samples` in all.
-    pub fn new(origin: Instant, rate: f64, samples: usize, seed: u64) -> Self {
+    pub fn new(origin: Instant, due: Due, rate: f64, samples: usize, seed: u64) -> Self {
         // Touched now: what the kernel takes for a page would be in the figures.
         let unused = Sample {
             due_ns: 1,
@@ -46,7 +57,7 @@ impl Pace {
             mean_ns: 1e9 / rate,
             next_ns: 0.0,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
-            due: vec![1; UNDER_WAY],
+            due,
             samples,
             readings: Readings::new(origin),
         };
@@ -70,12 +81,12 @@ impl Pace {
     }
 
     pub fn began(&mut self, conn: u32, due_ns: u64) {
-        self.due[conn as usize % UNDER_WAY] = due_ns;
+        self.due[conn as usize % UNDER_WAY].store(due_ns, Ordering::Relaxed);
     }
 
-    /// The server's half of the handshake is here.
+    /// The server's half of the handshake is here, or its answer to the request.
     pub fn answered(&mut self, conn: u32) {
-        let due_ns = self.due[conn as usize % UNDER_WAY];
+        let due_ns = self.due[conn as usize % UNDER_WAY].load(Ordering::Relaxed);
         let took_ns = self.now_ns().saturating_sub(due_ns);
         if self.samples.len() < self.samples.capacity() {
             self.samples.push(Sample { due_ns, took_ns });

@@ -1,10 +1,11 @@
 //! What the benchmark tells its far ends, and what they tell it: a phase that is switched, and counts. One writer
 //! each, so that nothing here waits.
 
-use super::pace::Sample;
+use super::idle::Firsts;
+use super::pace::{Due, Sample, due};
 use crate::support::witness::Record;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// What the far ends do until told otherwise.
@@ -61,6 +62,10 @@ pub struct Plan {
     held_bytes: AtomicU64,
     /// Bytes of a response where that must be learned; 0 while unknown.
     pub response_len: AtomicU32,
+    /// Firsts of many connections, for all far ends; made when the first asks.
+    firsts: OnceLock<Firsts>,
+    /// When what is under way in a paced phase was due, by connection.
+    due: OnceLock<Due>,
     wake: Mutex<Vec<Box<dyn Fn() + Send>>>,
 }
 
@@ -176,6 +181,8 @@ impl Plan {
             watchers: AtomicU32::new(0),
             held_bytes: AtomicU64::new(0),
             response_len: AtomicU32::new(0),
+            firsts: OnceLock::new(),
+            due: OnceLock::new(),
             wake: Mutex::new(Vec::new()),
         }
     }
@@ -285,6 +292,21 @@ impl Plan {
     /// Bytes in which all far ends keep the connections that are held, whether there are any yet or not.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Room for the first sequence numbers of so many connections, which is touched now.
+    pub fn firsts(&self, held_max: u32) -> Firsts {
+        let make = || {
+            let firsts: Firsts = (0..held_max).map(|_| AtomicU32::new(1)).collect();
+            firsts.iter().for_each(|it| it.store(0, Ordering::Relaxed));
+            firsts
+        };
+        self.firsts.get_or_init(make).clone()
+    }
+
+    /// When what is under way was due.
+    pub fn due(&self) -> Due {
+        self.due.get_or_init(due).clone()
     }
 
     /// The number of the next short connection.

@@ -119,17 +119,21 @@ impl ShardEnd {
             return true;
         }
         // Waiting reports go first: while the control side lags no new flows are visited, and memory stays bounded.
-        if self.is_laden() && !self.send(false) {
-            return false;
-        }
+        let lags = self.is_laden() && !self.send(false);
         if let Some(cursor) = self.cursor {
             let layout = self.reader.current().newest();
             let stamp = self.outbox.stamp();
             let (kept, gone) = (&mut self.kept, &mut self.gone);
             let mut filter = DivergenceFilter::new(layout, self.me, stamp, kept, gone);
-            self.cursor = flows.visit(cursor, budget, &mut filter);
+            if !lags {
+                self.cursor = flows.visit(cursor, budget, &mut filter);
+            }
+            // Always: there is not room for many where they are kept.
             flows.take_moved(&mut filter);
             self.outbox.held(flows.held());
+        }
+        if lags {
+            return false;
         }
         while self.is_laden() {
             if !self.send(false) {
@@ -140,8 +144,15 @@ impl ShardEnd {
         self.finished
     }
 
-    /// There is as much as a chunk takes.
-    fn is_laden(&self) -> bool {
+    /// The shard has lost the flows that it held. A traversal that is under way begins anew, as what is left may lie elsewhere.
+    pub fn traverse_anew(&mut self) {
+        if !self.finished {
+            self.cursor = Some(0);
+        }
+    }
+
+    /// There is as much as a chunk takes: the control side has not taken what it was given before.
+    pub fn is_laden(&self) -> bool {
         self.kept.len() >= CHUNK || self.gone.len() >= CHUNK
     }
 

@@ -49,6 +49,10 @@ pub struct BalanceReport {
     pub slices: u64,
     /// The longest of them, as the clock saw it: that of the core's thread, whether it ran or not.
     pub slice_ns_max: u64,
+    /// Connections, handshakes and what is left of connections that drained cores have given to others.
+    pub moved: u64,
+    /// Nanoseconds that this took them.
+    pub moving_ns: u64,
     /// The last update.
     pub last: UpdateReport,
 }
@@ -149,6 +153,8 @@ impl Balance {
             exact: done.exact,
             slices: boards.iter().map(|board| board.slices.get()).sum(),
             slice_ns_max: longest.max().unwrap_or_default(),
+            moved: boards.iter().map(|board| board.moved.get()).sum(),
+            moving_ns: boards.iter().map(|board| board.moving_ns.get()).sum(),
             last: done.last,
         }
     }

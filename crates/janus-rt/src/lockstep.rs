@@ -17,6 +17,7 @@ mod tests;
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -104,6 +105,8 @@ pub struct WholeRuntime<P> {
     computes_until: Vec<Instant>,
     pub(crate) steps: u64,
     idle: usize,
+    /// Flows that cores held which fell. `None`: a core that panics fails the test.
+    pub(crate) fell_with: Option<Vec<FlowKey>>,
 }
 
 #[cfg(test)]
@@ -279,6 +282,7 @@ impl<P: Outside> WholeRuntime<P> {
             wire,
             steps: 0,
             idle: 0,
+            fell_with: None,
         }
     }
 
@@ -406,15 +410,33 @@ impl<P: Outside> WholeRuntime<P> {
     /// These two are functions of their own for whoever counts their instructions.
     #[inline(never)]
     fn turn_of_shard(&mut self, at: usize, now: Instant) -> bool {
-        let _entered = self.shards[at].enter();
-        let moved = self.shards[at].turn();
+        let shard = &mut self.shards[at];
+        let _entered = shard.enter();
+        let worked = match catch_unwind(AssertUnwindSafe(|| shard.turn())) {
+            Ok(worked) => worked,
+            Err(_) if self.fell_with.is_some() => self.fall(at),
+            Err(payload) => resume_unwind(payload),
+        };
         self.computes_until[at] = now + compute::take_debt();
-        moved
+        worked
     }
 
     #[inline(never)]
     fn turn_of_io_core(&mut self, at: usize) -> bool {
         self.io_cores[at].turn() > 0
+    }
+
+    /// A core's loop has panicked: it goes on without what it held.
+    pub(crate) fn fall(&mut self, at: usize) -> bool {
+        let shard = &mut self.shards[at];
+        let _entered = shard.enter();
+        let mut held: Vec<FlowKey> = Vec::new();
+        let stack = shard.ctx.stack.borrow();
+        stack.visit_flows(0, usize::MAX, |flow| held.push(*flow));
+        drop(stack);
+        shard.fall().expect("for the first time");
+        self.fell_with.get_or_insert_default().extend(held);
+        true
     }
 
     /// Moves the clock to the next deadline after nothing moved.

@@ -290,7 +290,7 @@ impl Shard {
         drop(steering);
         if adopted {
             ctx.shared.mailbox.adopted();
-            ctx.forget_moves();
+            ctx.traversal_is_next();
         }
         // Behind the packets and the steering, so that what was sent before any of them is here (rule 14).
         let moved = moved | ctx.take_arrivals()?;
@@ -470,6 +470,10 @@ impl Shard {
         let before = leaving.len();
         self.port.send(&mut pool, leaving, done);
         let moved = before - leaving.len() + done.len();
+        if ctx.fallen.get() {
+            // Lent by the stack that fell; this one lends none.
+            done.drain(..).for_each(|it| stack.completed_before(it));
+        }
         for frame in done.drain(..) {
             stack.completed(frame);
         }

@@ -55,12 +55,8 @@ impl World {
                 }
             }
             Action::Learn { io, flow, owner } => self.learn(&mut next, io, flow, owner),
-            Action::Expire(flow) => {
-                let it = &mut next.flows[usize::from(flow)];
-                it.holder = None;
-                let stubs = it.stubs.iter_mut().flatten();
-                stubs.for_each(|stub| stub.over = true);
-            }
+            Action::Expire(flow) => ends(&mut next.flows[usize::from(flow)]),
+            Action::Die(s) => self.die(&mut next, s),
             Action::Move { flow, to } => {
                 let it = &mut next.flows[usize::from(flow)];
                 let from = it.holder.take().expect("only who holds it moves it");
@@ -72,15 +68,19 @@ impl World {
                 let it = &mut next.flows[usize::from(flow)];
                 let Parcel { from, to, .. } = it.parcel.take().expect("a parcel");
                 let view = next.shards[usize::from(to)].view;
-                it.refusals -= 1;
+                it.refusals = it.refusals.saturating_sub(1);
                 leave(it, to, from, view, true);
             }
             Action::Arrive(flow) => {
                 let it = &mut next.flows[usize::from(flow)];
                 let Parcel { to, .. } = it.parcel.take().expect("a parcel");
-                it.holder = Some(to);
                 it.stubs[usize::from(to)] = None;
-                self.moved(&mut next, to, flow);
+                if next.shards[usize::from(to)].fallen {
+                    ends(it);
+                } else {
+                    it.holder = Some(to);
+                    self.moved(&mut next, to, flow);
+                }
             }
             Action::Forget { shard, flow } => {
                 next.flows[usize::from(flow)].stubs[usize::from(shard)] = None;
@@ -230,6 +230,10 @@ impl World {
     /// Rule 5: the walk ended at `s`, which does not know the flow.
     fn end(&self, state: &mut State, s: u8, packet: &Packet) -> Outcome {
         let it = &state.flows[usize::from(packet.flow)];
+        let opens = matches!(packet.kind, Kind::Syn | Kind::Cookie);
+        if opens && state.shards[usize::from(s)].fallen {
+            return Ok(());
+        }
         match packet.kind {
             Kind::Syn => self.create(state, s, packet.flow, Store::HalfOpen),
             Kind::Cookie => self.create(state, s, packet.flow, Store::Established),
@@ -283,7 +287,41 @@ impl World {
         }
     }
 
+    /// All that the shard holds is lost, and nothing else is: its stubs stay, and parcels that come go back. What it has not looked through
+    /// for an update it looks through anew.
+    fn die(&self, state: &mut State, s: u8) {
+        state.deaths -= 1;
+        let shard = &mut state.shards[usize::from(s)];
+        shard.fallen = true;
+        if shard.visited < STORES {
+            shard.visited = 0;
+        }
+        for (flow, it) in (0u8..).zip(&mut state.flows) {
+            state.moved &= !found_bit(flow, s);
+            if it.holder == Some(s) {
+                ends(it);
+            }
+            if self.is(Weak::StubsDie) {
+                it.stubs[usize::from(s)] = None;
+            }
+        }
+    }
+
+    /// Stubs that an update has told of go first: what was steered by the rings before is processed by then.
+    fn forget(&self, state: &mut State, s: u8) {
+        let early = self.is(Weak::StubsGoEarly);
+        for flow in &mut state.flows {
+            let stub = &mut flow.stubs[usize::from(s)];
+            if stub.is_some_and(|stub| early || stub.view < state.published) {
+                *stub = None;
+            }
+        }
+    }
+
     fn slice(&self, state: &mut State, s: u8) {
+        if state.shards[usize::from(s)].visited == 0 {
+            self.forget(state, s);
+        }
         let shard = &mut state.shards[usize::from(s)];
         let (view, store) = (shard.view, shard.visited);
         shard.visited += 1;
@@ -314,8 +352,7 @@ impl World {
         }
     }
 
-    /// Rule 1: the view only grows, and its traversal starts after the change. A stub that an update has told of goes with the next
-    /// one: what was steered by the rings before is processed by then.
+    /// Rule 1: the view only grows, and its traversal starts after the change.
     fn adopt(&self, state: &mut State, s: u8) {
         let shard = &mut state.shards[usize::from(s)];
         shard.known = state.published;
@@ -324,13 +361,6 @@ impl World {
             shard.visited = 0;
             let all = (0..FLOWS as u8).map(|flow| found_bit(flow, s));
             state.moved &= !all.sum::<u16>();
-            let early = self.is(Weak::StubsGoEarly);
-            for flow in &mut state.flows {
-                let stub = &mut flow.stubs[usize::from(s)];
-                if stub.is_some_and(|stub| early || stub.view < state.published) {
-                    *stub = None;
-                }
-            }
         }
     }
 
@@ -396,6 +426,13 @@ fn report(state: &mut State, view: u8, flow: u8, shard: u8, at: u8) {
         *found = *found & !found_bits(flow) | found_bit(flow, shard);
         *before = at;
     }
+}
+
+/// A flow is no more. What stubs lead to it comes back, and they go.
+fn ends(flow: &mut Flow) {
+    flow.holder = None;
+    let stubs = flow.stubs.iter_mut().flatten();
+    stubs.for_each(|stub| stub.over = true);
 }
 
 /// A flow goes from one shard to another, and leaves a stub.

@@ -289,6 +289,8 @@ const REFUSED_TWICE: Budget = Budget {
     ..SHORT
 };
 const MOVING_REUSE: Budget = Budget { moves: 1, ..REUSE };
+/// A second SYN, which begins anew where the first flow was lost.
+const MOVING_AGAIN: Budget = Budget { syn: 2, ..MOVING };
 const MOVING_COOKIE: Budget = Budget { moves: 1, ..COOKIE };
 const MOVING_OPEN: Budget = Budget { moves: 1, ..OPEN };
 
@@ -345,6 +347,32 @@ fn parcels_come_back() {
             moving(2, wrong(&[1], world(&[0, 1, 2], &[REFUSED]))),
             moving(4, world(&[0, 1, 2], &[REFUSED_TWICE])),
             moving(2, superseding(1, world(&[0, 1, 2], &[REFUSED]))),
+        ],
+    );
+}
+
+fn dying(config: Config) -> Config {
+    Config {
+        deaths: 1,
+        ..config
+    }
+}
+
+#[test]
+fn a_shard_dies() {
+    nothing_is_lost(
+        "deaths",
+        |action| matches!(action, Action::Die(_)),
+        &[
+            dying(world(&[0, 1], &[SHORT])),
+            dying(moving(2, world(&[0, 1], &[MOVING]))),
+        ],
+        &[
+            dying(moving(2, world(&[0, 1, 2], &[MOVING]))),
+            dying(moving(2, world(&[0, 1, 0], &[MOVING_CLOSING]))),
+            dying(moving(2, wrong(&[1], world(&[0, 1], &[MOVING])))),
+            dying(moving(2, world(&[0, 1], &[REFUSED]))),
+            dying(moving(2, world(&[0, 1], &[MOVING_AGAIN]))),
         ],
     );
 }

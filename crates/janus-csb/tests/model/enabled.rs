@@ -31,6 +31,9 @@ impl World {
             if self.may_leave(state, s) {
                 out.push(Action::Leave(s));
             }
+            if state.deaths > 0 && !shard.fallen {
+                out.push(Action::Die(s));
+            }
         }
         for io in 0..IO as u8 {
             if state.io[usize::from(io)].epoch != state.published {
@@ -112,8 +115,11 @@ impl World {
     fn moves(&self, state: &State, flow: u8, out: &mut Vec<Action>) {
         let it = &state.flows[usize::from(flow)];
         if let Some(parcel) = it.parcel {
-            out.push(Action::Arrive(flow));
-            if it.refusals > 0 && !parcel.refused {
+            let fallen = state.shards[usize::from(parcel.to)].fallen;
+            if !fallen || parcel.refused {
+                out.push(Action::Arrive(flow));
+            }
+            if (fallen || it.refusals > 0) && !parcel.refused {
                 out.push(Action::Refuse(flow));
             }
         }
@@ -142,7 +148,8 @@ impl World {
         if parcels_wait(state, s) && !self.is(Weak::LooksBeforeParcels) {
             return false;
         }
-        if shard.gone || it.holder == Some(s) || it.stubs[usize::from(s)].is_some() {
+        if shard.gone || shard.fallen || it.holder == Some(s) || it.stubs[usize::from(s)].is_some()
+        {
             return false;
         }
         let hint = self.exception(state, shard.known, flow);

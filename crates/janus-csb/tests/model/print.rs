@@ -64,6 +64,7 @@ impl World {
             Action::Expire(flow) => format!("the TIME-WAIT of flow {flow} ends"),
             Action::Open { shard, flow } => format!("s{shard} opens flow {flow} itself"),
             Action::Leave(s) => format!("s{s} leaves"),
+            Action::Die(s) => format!("s{s} dies"),
             Action::Move { flow, to } => {
                 let from = state.flows[usize::from(flow)].holder.expect("a holder");
                 format!("s{from} gives flow {flow} to s{to}")

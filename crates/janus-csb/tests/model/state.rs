@@ -265,6 +265,8 @@ pub(crate) struct Shard {
     /// The last round of draining it has seen, and then all that is marked goes first.
     pub(crate) round: u8,
     pub(crate) gone: bool,
+    /// It has died: what it held is lost, and it takes no flow in.
+    pub(crate) fallen: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -286,6 +288,8 @@ pub(crate) struct State {
     /// Rings given up so far.
     pub(crate) superseded: u8,
     pub(crate) losses: u8,
+    /// Shards that may still die.
+    pub(crate) deaths: u8,
     pub(crate) io: [Io; IO],
     pub(crate) shards: [Shard; SHARDS],
     pub(crate) flows: [Flow; FLOWS],

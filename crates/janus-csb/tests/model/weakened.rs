@@ -242,6 +242,15 @@ fn rule_14_a_stub_outlives_an_update() {
 }
 
 #[test]
+fn rule_14_stubs_outlive_their_shards_flows() {
+    let config = Config {
+        deaths: 1,
+        ..moving(&[0, 0], &[MOVING])
+    };
+    breaks(Weak::StubsDie, Violation::Astray, config);
+}
+
+#[test]
 fn rule_14_nothing_comes_of_what_a_stub_led_astray() {
     const REUSE: &[Budget] = &[Budget {
         syn: 2,

@@ -31,6 +31,8 @@ pub(crate) struct Config {
     /// Pending rings that may be given up for the next.
     pub(crate) supersedes: u8,
     pub(crate) losses: u8,
+    /// Shards that may die.
+    pub(crate) deaths: u8,
     /// The shard that leaves when it may.
     pub(crate) leaves: Nobody,
     /// Whether SYN-ACKs teach the I/O cores.
@@ -53,6 +55,7 @@ impl Config {
             wrong_hints: &[],
             supersedes: 0,
             losses: 0,
+            deaths: 0,
             leaves: None,
             fly: false,
             rounds: 3,
@@ -110,6 +113,8 @@ pub(crate) enum Action {
     },
     /// A shard leaves.
     Leave(u8),
+    /// A shard loses all that it holds.
+    Die(u8),
     /// The shard that holds a flow gives it to another.
     Move {
         flow: u8,
@@ -183,6 +188,7 @@ impl World {
             visited: STORES,
             round: 0,
             gone: false,
+            fallen: false,
         };
         State {
             newest: 0,
@@ -190,6 +196,7 @@ impl World {
             phase: Phase::Idle,
             superseded: 0,
             losses: self.config.losses,
+            deaths: self.config.deaths,
             io: [Io {
                 epoch: 0,
                 fly: [None; FLOWS],

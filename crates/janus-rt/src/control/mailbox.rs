@@ -130,6 +130,9 @@ pub(crate) struct Board {
     pub(crate) waiting: Counter,
     /// The core is to give away what no task of it has.
     empties: AtomicBool,
+    /// Flows that it has given away since, and nanoseconds that this took.
+    pub(crate) moved: Counter,
+    pub(crate) moving_ns: Counter,
     /// Ports on which a task waits for a connection.
     pub(crate) hunger: Arc<Hunger>,
     /// Frames and requests lost, and why.

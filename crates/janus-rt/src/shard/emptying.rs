@@ -1,6 +1,6 @@
 //! A core that is drained gives away what no task of it has: connections at rest, those that wait to be accepted, handshakes, what the
-//! stack finishes alone. Each goes to the shard that the ring names for it. A pass over all flows goes on a slice a turn; where stubs have been
-//! left an update is asked for, which tells of the moves and lets the stubs go.
+//! stack finishes alone. Each goes to the shard that the ring names for it. A pass over all flows goes on in slices that are short and far
+//! apart enough for what is served meanwhile; where stubs have been left an update is asked for, which tells of the moves and lets the stubs go.
 
 use std::time::Duration;
 
@@ -10,27 +10,37 @@ use janus_wire::FlowKey;
 
 use super::core_context::CoreContext;
 
-/// Places looked at in a turn.
-const SLICE: usize = 128;
+/// Places looked at between two looks at the clock, and in a slice at most.
+const ROUND: usize = 32;
+const PLACES_MAX: usize = 4_096;
+/// A slice ends with the round in which it has lasted so long: a round takes 10 us.
+const SLICE: Duration = Duration::from_micros(80);
+/// A slice is followed by a pause of so many times its length: moving has three tenths of the core's time.
+const REST: (u32, u32) = (7, 3);
 /// How long after a pass the next one begins at the earliest: tasks come to rest.
 const PAUSE: Duration = Duration::from_millis(100);
 /// A pass that moved nothing is followed by a pause of as many times its length.
 const GAP: u32 = 9;
+/// How long a pass waits for stubs to go when there are too many, and until the core that flows go to has taken some in.
+const STUBS_WAIT: Duration = Duration::from_millis(1);
+const ROOM_WAIT: Duration = Duration::from_micros(20);
 
 /// Where it stands.
 #[derive(Default)]
 pub(crate) struct Emptying {
     /// Place at which the pass goes on; `None`: none is on.
     cursor: Option<u64>,
-    /// When the next begins.
+    /// Flows of places before that which have not been moved yet, the next one last.
+    found: Vec<FlowKey>,
+    /// When the next slice, or the next pass, begins.
     next: Option<Instant>,
-    /// When this one began, and what it has moved.
+    /// When this pass began, and what it has moved.
     begun: Instant,
     moved: u64,
 }
 
 impl CoreContext {
-    /// Gives flows away if this core is drained. Returns whether there is more to do at once.
+    /// Gives flows away if this core is drained. Returns whether it has looked at any.
     pub(super) fn empty(&self, now: Instant) -> bool {
         if !self.shared.mailbox.empties(self.core) {
             if self.emptying.borrow().next.is_some() {
@@ -38,39 +48,86 @@ impl CoreContext {
             }
             return false;
         }
+        self.emptying.borrow().next.is_none_or(|at| now >= at) && self.empty_slice(now)
+    }
+
+    #[inline(never)]
+    fn empty_slice(&self, now: Instant) -> bool {
         let mut emptying = self.emptying.borrow_mut();
-        if self.on_stack(|stack, _| stack.flows_held()) == 0 {
+        if self.stack.borrow().flows_held() == 0 {
             *emptying = Emptying::default();
             return false;
         }
-        let begins = emptying.next.is_none_or(|at| now >= at);
-        let Some(cursor) = emptying.cursor.or(begins.then_some(0)) else {
-            return false;
-        };
-        if cursor == 0 {
-            (emptying.begun, emptying.moved) = (now, 0);
+        if self.has_many_stubs() {
+            self.shared.mailbox.want_tidy();
         }
         if !self.may_leave_stubs() {
-            self.shared.mailbox.want_tidy();
-            (emptying.cursor, emptying.next) = (Some(cursor), Some(now + PAUSE));
+            emptying.next = Some(now + STUBS_WAIT);
             return false;
         }
-        let mut flows: Vec<FlowKey> = Vec::new();
-        let next =
-            self.on_stack(|stack, _| stack.visit_flows(cursor, SLICE, |flow| flows.push(*flow)));
-        for flow in flows {
-            let to = self.owner_of(&flow);
-            if to != ShardId(self.core) {
-                emptying.moved += u64::from(self.move_flow(&flow, to));
-            }
+        let clock = self.shared.clock;
+        let from = clock.now();
+        if emptying.cursor.is_none() {
+            (emptying.begun, emptying.moved) = (now, 0);
+            emptying.cursor = Some(0);
         }
+        let (mut places, mut moved) = (0, 0);
+        let took = loop {
+            let goes_on = self.empty_round(&mut emptying, &mut moved);
+            places += ROUND;
+            let took = clock.now().saturating_since(from);
+            if !goes_on || places >= PLACES_MAX || took >= SLICE {
+                break took;
+            }
+        };
+        emptying.moved += moved;
+        let board = self.shared.mailbox.board(self.core);
+        board.moved.add(moved);
+        board.moving_ns.add(took.as_nanos() as u64);
+        let rest = (took * REST.0 / REST.1).max(ROOM_WAIT);
         let length = now.saturating_since(emptying.begun);
-        emptying.cursor = next;
-        emptying.next = Some(match emptying.moved {
-            0 => now + PAUSE.max(length * GAP),
-            _ => now + PAUSE,
-        });
-        next.is_some()
+        emptying.next = Some(now + took + rest);
+        if emptying.cursor.is_none() {
+            if emptying.moved > 0 {
+                self.shared.mailbox.want_tidy();
+            }
+            emptying.next = Some(match emptying.moved {
+                0 => now + PAUSE.max(length * GAP),
+                _ => now + PAUSE.max(rest),
+            });
+        }
+        true
+    }
+
+    /// Moves what the next places have. Returns whether the slice may go on: not after the last place, nor where what takes flows in has no
+    /// room now.
+    fn empty_round(&self, emptying: &mut Emptying, moved: &mut u64) -> bool {
+        if emptying.found.is_empty() {
+            let Some(cursor) = emptying.cursor else {
+                return false;
+            };
+            let found = &mut emptying.found;
+            let stack = self.stack.borrow();
+            emptying.cursor = stack.visit_flows(cursor, ROUND, |flow| {
+                stack.prefetch_flow(flow);
+                found.push(*flow);
+            });
+            found.reverse();
+        }
+        while let Some(flow) = emptying.found.pop() {
+            let to = self.owner_of(&flow);
+            if to == ShardId(self.core) {
+                continue;
+            }
+            if !self.has_room(to) {
+                emptying.found.push(flow);
+                // The pass is not over.
+                emptying.cursor = emptying.cursor.or(Some(u64::MAX));
+                return false;
+            }
+            *moved += u64::from(self.move_flow(&flow, to));
+        }
+        emptying.cursor.is_some()
     }
 
     fn owner_of(&self, flow: &FlowKey) -> ShardId {

@@ -2,28 +2,36 @@
 //! packets and before a traversal, so that no packet comes to a place where its flow is not yet. Which flows move, and when, is said
 //! by `emptying`; what a parcel is, by `janus-tcp`.
 
-use std::collections::{HashMap, VecDeque};
+mod settled;
+#[cfg(test)]
+pub(crate) mod trips;
+
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use janus_csb::{Epoch, ShardId};
 use janus_io::mpsc::{Receiver, SendError};
-use janus_tcp::{ConnId, Homecoming, Instant, Moved, Parcel, Refusal, Refused};
+use janus_tcp::{ConnId, Error, Homecoming, Instant, Moved, Parcel, Refusal, Refused, STUBS_MAX};
 use janus_wire::FlowKey;
 
 use super::core_context::CoreContext;
 use super::giving::{Answer, Held, Stays, Ticket};
 use super::handlers::HandlerName;
+use settled::Settled;
 
 /// How long after a move an update is asked for that tells of it: two let its stub go.
 const TIDY: Duration = Duration::from_millis(100);
-/// With so many stubs here nothing moves by itself: they all go in one step.
-const STUBS: usize = 4_096;
+/// With so many stubs here nothing moves by itself. The rest of the places is for parcels that are refused and for tuples of others.
+const STUBS: usize = STUBS_MAX as usize / 16 * 15;
+/// Arrivals taken out of the ring at a time: what a look for their flows reads is fetched for all of them at once.
+const HAND: usize = 16;
 /// Arrivals that can wait for a shard.
 pub(crate) const ARRIVALS: u32 = 1024;
 
 /// An arrival at a shard from another, taken in before packets.
 pub(crate) enum Arrival {
-    Flow(Box<Sent>),
+    /// As a value: a box is made by one thread and freed by another, and both wait for its arena then.
+    Flow(Sent),
     /// A buffer that was on the wire of the shard that a connection came from.
     Buffer(Homecoming),
     /// A flow that was moved to `by` is over there; the stamp is that of its move.
@@ -32,6 +40,16 @@ pub(crate) enum Arrival {
         by: ShardId,
         stamp: u32,
     },
+}
+
+impl Arrival {
+    /// The flow that comes.
+    fn flow(&self) -> Option<&FlowKey> {
+        match self {
+            Arrival::Flow(sent) => Some(sent.parcel.flow()),
+            Arrival::Buffer(_) | Arrival::Over { .. } => None,
+        }
+    }
 }
 
 /// A flow on its way.
@@ -63,12 +81,18 @@ pub(crate) enum Why {
 /// A shard's part in moves.
 pub(crate) struct Moves {
     arrivals: Receiver<Arrival>,
+    /// The next of them.
+    hand: VecDeque<Arrival>,
     /// Parcels that other shards had no room for.
     outbox: VecDeque<(ShardId, Arrival)>,
-    /// Flows that came of late, with where from and when: they move again once a newer ring is published than was then.
-    settled: HashMap<FlowKey, (ShardId, Moved)>,
-    /// The newest ring that was adopted.
-    view: Epoch,
+    /// Flows that came of late: they move again once an update has told of it.
+    settled: Settled,
+    /// The ring of the last traversal that began here.
+    traversed: Epoch,
+    /// The newest ring by then for which all shards had been traversed before, and that of the traversal before: of what moved earlier an
+    /// update has told.
+    told: Epoch,
+    told_before: Epoch,
     /// When an update is asked for, by which stubs go.
     tidy_at: Option<Instant>,
     /// Parcels that did not find what they need here.
@@ -79,9 +103,12 @@ impl Moves {
     pub(crate) fn new(arrivals: Receiver<Arrival>) -> Moves {
         Moves {
             arrivals,
+            hand: VecDeque::with_capacity(HAND),
             outbox: VecDeque::new(),
-            settled: HashMap::new(),
-            view: Epoch::default(),
+            settled: Settled::default(),
+            traversed: Epoch::default(),
+            told: Epoch::default(),
+            told_before: Epoch::default(),
             tidy_at: None,
             refused: 0,
         }
@@ -92,20 +119,40 @@ impl Moves {
         self.tidy_at
     }
 
+    /// The newest ring for which all shards have been traversed, where this is the published one. A port without flows gets its
+    /// listeners by a ring for which none is.
+    fn told_by(&self, published: Epoch) -> Epoch {
+        match published.since(self.traversed) >= 0 {
+            true => self.traversed,
+            false => self.told,
+        }
+    }
+
     /// Whether the flow has come so lately that it has to stay, where this is the published ring.
     fn must_stay(&self, flow: &FlowKey, published: Epoch) -> bool {
-        let came = self.settled.get(flow);
-        came.is_some_and(|(_, moved)| published.since(Epoch::new(moved.epoch)) <= 0)
+        self.settled.came_since(flow, self.told_by(published))
+    }
+
+    /// Stubs that are older than this ring go, a slice at a time, before this shard has ended its traversal.
+    pub(super) fn over(&self) -> Epoch {
+        self.told
     }
 
     /// The shard that the flow came from, and when, if it has ended here and is not on its way.
     fn ended(&self, flow: &FlowKey) -> Option<(ShardId, u32)> {
-        let is_it = |(_, arrival): &(ShardId, Arrival)| match arrival {
-            Arrival::Flow(sent) => sent.parcel.flow() == flow,
-            Arrival::Buffer(_) | Arrival::Over { .. } => false,
-        };
+        let is_it = |(_, arrival): &(ShardId, Arrival)| arrival.flow() == Some(flow);
         let (from, moved) = self.settled.get(flow)?;
-        (!self.outbox.iter().any(is_it)).then_some((*from, moved.stamp))
+        (!self.outbox.iter().any(is_it)).then_some((from, moved.stamp))
+    }
+
+    /// Takes some of what was sent before `mark`.
+    fn take_in_hand(&mut self, mark: u32) {
+        while self.hand.len() < HAND && !self.arrivals.has_passed(mark) {
+            let Some(arrival) = self.arrivals.pop() else {
+                return;
+            };
+            self.hand.push_back(arrival);
+        }
     }
 
     /// Something has come, or has still to go.
@@ -117,43 +164,55 @@ impl Moves {
 impl CoreContext {
     /// Takes in what has arrived. `None`: somebody is about to send, and nothing else may be done before; else whether anything moved.
     pub(super) fn take_arrivals(&self) -> Option<bool> {
+        let mut moves = self.moves.borrow_mut();
+        // No more than had been sent before: others send all the while.
+        let mark = moves.arrivals.mark();
         let mut worked = false;
         loop {
-            let arrival = self.moves.borrow_mut().arrivals.pop();
-            match arrival {
-                Some(Arrival::Flow(sent)) => self.arrives(*sent),
-                Some(Arrival::Buffer(home)) => {
-                    self.on_stack(|stack, _| stack.comes_home(home.ticket, home.buf));
+            moves.take_in_hand(mark);
+            if moves.hand.is_empty() {
+                break;
+            }
+            let stack = self.stack.borrow();
+            let flows = moves.hand.iter().filter_map(Arrival::flow);
+            flows.for_each(|flow| stack.prefetch_flow(flow));
+            drop(stack);
+            while let Some(arrival) = moves.hand.pop_front() {
+                drop(moves);
+                match arrival {
+                    Arrival::Flow(sent) => self.arrives(sent),
+                    Arrival::Buffer(home) => {
+                        self.on_stack(|stack, _| stack.comes_home(home.ticket, home.buf));
+                    }
+                    Arrival::Over { flow, by, stamp } => {
+                        self.on_stack(|stack, _| stack.forget_move(&flow, by.0.into(), stamp));
+                    }
                 }
-                Some(Arrival::Over { flow, by, stamp }) => {
-                    self.on_stack(|stack, _| stack.forget_move(&flow, by.0.into(), stamp));
-                }
-                None if self.moves.borrow().arrivals.waiting() > 0 => return None,
-                None => break,
+                moves = self.moves.borrow_mut();
             }
             worked = true;
+        }
+        let all = moves.arrivals.has_passed(mark);
+        drop(moves);
+        if !all {
+            return None;
         }
         self.send_outbox();
         Some(worked)
     }
 
-    /// A steering was adopted: flows of whose moves an update has told may move again. With another ring, stubs of those go (rule 14).
-    pub(super) fn forget_moves(&self) {
+    /// A steering was adopted. Where a traversal follows, stubs of which the last one has told go in its course (rule 14).
+    pub(super) fn traversal_is_next(&self) {
         let steering = self.steering.borrow();
         let steering = steering.steering();
-        let (newest, published) = (steering.newest().epoch(), steering.published().epoch());
-        let is_over = |epoch: Epoch| published.since(epoch) > 0;
+        let newest = steering.newest().epoch();
         let mut moves = self.moves.borrow_mut();
-        let anew = std::mem::replace(&mut moves.view, newest) != newest;
-        // Its stub lives on until the next ring.
-        let stays = |moved: &Moved| published.since(Epoch::new(moved.epoch)) <= 1;
-        moves.settled.retain(|_, (_, moved)| stays(moved));
-        drop(moves);
-        self.on_stack(|stack, _| {
-            if anew && stack.stubs() > 0 {
-                stack.forget_moves(|epoch| is_over(Epoch::new(epoch)));
-            }
-        });
+        if !steering.is_pending() || newest == moves.traversed {
+            return;
+        }
+        moves.told_before = moves.told;
+        moves.told = moves.told_by(steering.published().epoch());
+        moves.traversed = newest;
     }
 
     /// This moment, as the balancer counts.
@@ -168,6 +227,11 @@ impl CoreContext {
     /// Whether flows may move away without being told to one by one.
     pub(super) fn may_leave_stubs(&self) -> bool {
         self.stack.borrow().stubs() < STUBS
+    }
+
+    /// Whether there are so many stubs that updates should follow each other until they have gone.
+    pub(super) fn has_many_stubs(&self) -> bool {
+        self.stack.borrow().stubs_of_moves() >= STUBS / 4
     }
 
     /// Sends a flow that no task has to another shard. False, and the flow is where it was, if it cannot go now.
@@ -211,6 +275,8 @@ impl CoreContext {
         let over = left.parcel.is_over();
         let stands = over || stack.leave_stub(flow, to.0.into(), moved).is_ok();
         drop(stack);
+        #[cfg(test)]
+        trips::stumble(flow);
         if !over {
             self.stub_stands();
         }
@@ -225,14 +291,19 @@ impl CoreContext {
         let back = if !stands || rest.is_some() && handler.is_none() {
             Some(sent)
         } else {
-            match self.send_to(to, Arrival::Flow(Box::new(sent))) {
-                Err(Arrival::Flow(sent)) => Some(*sent),
-                Ok(()) | Err(_) => None,
+            match self.send_to(to, Arrival::Flow(sent)) {
+                Some(Arrival::Flow(sent)) => Some(sent),
+                Some(_) | None => None,
             }
         };
         let Some(sent) = back else { return Ok(()) };
         self.on_stack(|stack, _| stack.keep(&sent.parcel, me.0.into()));
         Err(self.takes_back(sent))
+    }
+
+    /// Whether a flow that is sent to a shard now would be taken in.
+    pub(super) fn has_room(&self, to: ShardId) -> bool {
+        self.forwarder.borrow().door(to).arrivals.fits(1)
     }
 
     fn stub_stands(&self) {
@@ -242,26 +313,30 @@ impl CoreContext {
 
     /// Asks for an update while there are stubs of moves.
     pub(super) fn look_after_moves(&self, now: Instant) {
-        let due = self.moves.borrow().tidy_at.is_some_and(|at| now >= at);
-        if !due {
+        let mut moves = self.moves.borrow_mut();
+        let told = moves.told_before;
+        moves.settled.forget_one(told);
+        if moves.tidy_at.is_none_or(|at| now < at) {
             return;
         }
-        let stand = self.on_stack(|stack, _| stack.moved_flows().next().is_some());
+        let stand = self.stack.borrow().stubs_of_moves() > 0;
+        moves.tidy_at = stand.then(|| now + TIDY);
+        drop(moves);
         if stand {
             self.shared.mailbox.want_tidy();
         }
-        self.moves.borrow_mut().tidy_at = stand.then(|| now + TIDY);
     }
 
-    fn send_to(&self, to: ShardId, arrival: Arrival) -> Result<(), Arrival> {
+    /// Gives the arrival back where there is no room.
+    fn send_to(&self, to: ShardId, arrival: Arrival) -> Option<Arrival> {
         let forwarder = self.forwarder.borrow();
         let door = forwarder.door(to);
         match door.arrivals.send(arrival) {
             Ok(()) => {
                 door.bell.wake();
-                Ok(())
+                None
             }
-            Err(SendError::Full(back) | SendError::Closed(back)) => Err(back),
+            Err(SendError::Full(back) | SendError::Closed(back)) => Some(back),
         }
     }
 
@@ -270,7 +345,7 @@ impl CoreContext {
         loop {
             let next = self.moves.borrow_mut().outbox.pop_front();
             let Some((to, arrival)) = next else { return };
-            if let Err(back) = self.send_to_by_stub(to, arrival) {
+            if let Some(back) = self.send_to_by_stub(to, arrival) {
                 self.moves.borrow_mut().outbox.push_front((to, back));
                 return;
             }
@@ -278,7 +353,7 @@ impl CoreContext {
     }
 
     /// Sends something; where it is a flow a stub of it stands here from before it can be there.
-    fn send_to_by_stub(&self, to: ShardId, arrival: Arrival) -> Result<(), Arrival> {
+    fn send_to_by_stub(&self, to: ShardId, arrival: Arrival) -> Option<Arrival> {
         let mut arrival = arrival;
         let Arrival::Flow(sent) = &mut arrival else {
             return self.send_to(to, arrival);
@@ -291,19 +366,19 @@ impl CoreContext {
         (sent.from, sent.moved) = (ShardId(self.core), moved);
         let stub = self.on_stack(|stack, _| stack.leave_stub(&flow, shard, moved));
         self.stub_stands();
-        let sent = self.send_to(to, arrival);
-        if sent.is_err() && stub.is_ok() {
+        let back = self.send_to(to, arrival);
+        if back.is_some() && stub.is_ok() {
             // Packets that come meanwhile are lost, and sent again.
             self.on_stack(|stack, _| stack.remove_stub(&flow, shard));
         }
-        sent
+        back
     }
 
     fn arrives(&self, sent: Sent) {
         let flow = *sent.parcel.flow();
-        let came = (sent.from, sent.moved);
         if !sent.parcel.is_over() {
-            self.moves.borrow_mut().settled.insert(flow, came);
+            let mut moves = self.moves.borrow_mut();
+            moves.settled.insert(flow, sent.from, sent.moved);
         }
         if sent.refused {
             let why = sent.why.clone();
@@ -311,15 +386,19 @@ impl CoreContext {
             match why {
                 Why::Given => {}
                 Why::Offered | Why::Dealt => self.offers.borrow_mut().returned(),
-                Why::Asked(ticket) => {
-                    let held = back.map(|conn| Held::new(self.owner, conn));
-                    ticket.answer(Answer::Stays(held, Stays::Busy));
-                }
+                Why::Asked(ticket) => ticket.answer(match back {
+                    Some(conn) => Answer::Stays(Some(Held::new(self.owner, conn)), Stays::Busy),
+                    None => Answer::Stays(None, Stays::Over(Error::ConnectionReset)),
+                }),
             }
             return;
         }
         let offered = matches!(sent.why, Why::Offered);
+        #[cfg(test)]
+        trips::stumble(&flow);
         let handler = match sent.handler {
+            // All that it needs here is lost.
+            _ if self.fallen.get() => Err(()),
             None if offered && !self.is_awaited(&flow) => Err(()),
             None => Ok(None),
             Some(name) => self.handlers.named(name).map(Some).ok_or(()),
@@ -338,7 +417,7 @@ impl CoreContext {
             refused: true,
             ..sent
         };
-        let back = (home, Arrival::Flow(Box::new(back)));
+        let back = (home, Arrival::Flow(back));
         let mut moves = self.moves.borrow_mut();
         moves.refused += 1;
         moves.outbox.push_back(back);
@@ -367,7 +446,7 @@ impl CoreContext {
             let told = ended.filter(|(from, stamp)| {
                 let (by, stamp) = (ShardId(self.core), *stamp);
                 self.send_to(*from, Arrival::Over { flow, by, stamp })
-                    .is_ok()
+                    .is_none()
             });
             let mut forwarder = self.forwarder.borrow_mut();
             let mut pool = self.pool.borrow_mut();
@@ -384,6 +463,10 @@ impl CoreContext {
 
     /// The flow is here again as it was. Returns the connection's name, if it is one.
     fn takes_back(&self, sent: Sent) -> Option<ConnId> {
+        if self.fallen.get() {
+            self.loses(sent);
+            return None;
+        }
         let handler = sent.parcel.rest().map(|rest| rest.handler());
         let adopted = self.adopt(sent.parcel, handler);
         let refused = match adopted {
@@ -394,6 +477,16 @@ impl CoreContext {
         let lost = refused.why != Refusal::NoListener;
         self.forwarder.borrow_mut().counters.moves_lost += u64::from(lost);
         None
+    }
+
+    /// A flow comes home where all has been lost: it is too. Strangers' packets are what it gets from now on.
+    #[cold]
+    fn loses(&self, sent: Sent) {
+        let (flow, by) = (*sent.parcel.flow(), sent.from);
+        #[cfg(test)]
+        trips::note(&flow);
+        self.on_stack(|stack, _| stack.remove_stub(&flow, by.0.into()));
+        self.forwarder.borrow_mut().counters.moves_lost += 1;
     }
 
     fn adopt(&self, parcel: Parcel, handler: Option<u8>) -> Result<Option<ConnId>, Box<Refused>> {

@@ -1,6 +1,7 @@
 //! Recovery of a core whose loop panicked, which is an error of ours or of a device, not of a task's (those are
-//! caught one by one). Its tasks and connections are lost: nothing of that state can be trusted. The thread goes on with
-//! an empty stack, so that in the combined placement its queue is polled for the other shards, and so that peers get
+//! caught one by one). Its tasks and connections are lost: nothing of that state can be trusted. What leads to connections of other cores
+//! stays: stubs, parcels that have not been sent yet, and those that have come, which go back. The thread goes on with
+//! an otherwise empty stack, so that in the combined placement its queue is polled for the other shards, and so that peers get
 //! resets instead of silence; its listeners' share of new connections goes to the others. The runtime gives the error at
 //! its end.
 
@@ -42,17 +43,24 @@ impl Shard {
         work.done.clear();
         // No connection is opened here any more, so this one lends no buffer, and what still comes home was lent by the
         // one before.
-        let stack = ctx.stack.replace((self.rebuild)()?);
+        let mut stack = ctx.stack.replace((self.rebuild)()?);
+        // Others' connections are not lost with these (rule 14): packets that come here go on to them.
+        let inherits = attempt(|| ctx.stack.borrow_mut().inherit(&mut stack));
         attempt(|| drop(stack));
+        if !inherits {
+            ctx.stack.replace((self.rebuild)()?);
+        }
+        ctx.steering.borrow_mut().traverse_anew();
+        ctx.emptying.take();
         ctx.shared.control.fell(ctx.core);
         ctx.shared.ending.fell(ctx.main_over.get(), error.into());
         Ok(())
     }
 }
 
-fn attempt(f: impl FnOnce()) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
-        // Its drop might panic too.
-        std::mem::forget(payload);
-    }
+/// Returns whether `f` came to its end.
+fn attempt(f: impl FnOnce()) -> bool {
+    let outcome = catch_unwind(AssertUnwindSafe(f));
+    // The drop of what it panicked with might panic too.
+    outcome.map_err(std::mem::forget).is_ok()
 }

@@ -58,12 +58,10 @@ impl Shard {
         let finished = {
             let mut stack = ctx.stack.borrow_mut();
             let claims = ctx.tuple_claims.borrow();
-            let mut flows = StackFlows::new(
-                &mut stack,
-                &ctx.shared.toeplitz,
-                &ctx.shared.flow_names,
-                &claims,
-            );
+            let over = ctx.moves.borrow().over();
+            let shared = &ctx.shared;
+            let (toeplitz, names) = (&shared.toeplitz, &shared.flow_names);
+            let mut flows = StackFlows::new(&mut stack, toeplitz, names, &claims, over);
             ctx.steering.borrow_mut().slice(&mut flows, update.places)
         };
         let took = self.clock.now().saturating_since(before);
@@ -80,7 +78,7 @@ impl Shard {
         if took_ns > board.slice_ns_max.load(Ordering::Relaxed) {
             board.slice_ns_max.store(took_ns, Ordering::Relaxed);
         }
-        if finished {
+        if finished || ctx.steering.borrow().is_laden() {
             ctx.shared.mailbox.ring();
         }
         !finished

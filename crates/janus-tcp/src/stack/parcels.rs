@@ -1,7 +1,7 @@
 //! Connections that leave the stack as parcels, and those that come. At each moment a connection is in one stack or in a parcel: a stack that
 //! has given it away knows nothing of it, and one that refuses it gives the parcel back as it was.
 
-use janus_mem::PacketBuf;
+use janus_mem::{Frame, PacketBuf};
 use janus_wire::{FlowKey, StampBase};
 
 use crate::rules::error::Error;
@@ -211,6 +211,30 @@ impl Stack {
     /// Buffers on the wire whose connections have left, or came without them.
     pub fn homes_awaited(&self) -> usize {
         self.store.blocks.segments.homes_awaited()
+    }
+}
+
+/// Another stack in the place of one whose connections are lost.
+impl Stack {
+    /// Takes over what the stack before this one owed to connections that live elsewhere: stubs that lead to them, and buffers that the
+    /// device still has. This one has had no connection yet.
+    pub fn inherit(&mut self, before: &mut Stack) {
+        before.each_stub(|flow, shard, moved| {
+            let _full = match moved {
+                Some(moved) => self.leave_stub(flow, shard, moved),
+                None => self.add_stub(flow, shard),
+            };
+        });
+        let owed = before.store.blocks.segments.take_homes();
+        self.store.blocks.segments.inherit(owed);
+    }
+
+    /// [`Stack::completed`] for a frame that the stack before this one sent. This one must not have lent any.
+    #[cold]
+    pub fn completed_before(&mut self, frame: Frame) {
+        let blocks = &mut self.store.blocks;
+        let segments = &mut blocks.segments;
+        segments.inherited_came_home(frame.key, frame.buf, &mut blocks.pool);
     }
 }
 

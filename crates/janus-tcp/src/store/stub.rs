@@ -3,14 +3,20 @@
 //! that wants to open it. Then the owner keeps a stub and hands on what hits it; and since a stub is a flow like any
 //! other, visited by every update, the packets keep coming to where it is. Who asks whom, and when, is the runtime's.
 //!
-//! One line of memory each, nothing before the first, and no more than [`STUBS_MAX`].
+//! A stub takes 64 bytes, over IPv6 96, and the table entry that its flow had: as much as the record of an idle connection, which a flow that
+//! moves leaves behind. Nothing before the first, and no more than [`STUBS_MAX`].
 
+use core::ops::Range;
+
+use janus_mem::Growth;
 use janus_wire::FlowKey;
 
 use crate::store::flows::{Family, Flows};
 
-/// Stubs a stack may hold.
-pub const STUBS_MAX: u32 = 1 << 16;
+/// Stubs a stack may hold: 64 MiB of them, over IPv6 96.
+pub const STUBS_MAX: u32 = 1 << 20;
+/// Stubs whose table groups are asked for before they go: about what memory takes to answer.
+pub(crate) const AHEAD: u32 = 8;
 
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Stub {
@@ -31,9 +37,32 @@ pub struct Moved {
 
 /// The store, made when the first stub comes.
 #[derive(Default)]
-pub(crate) struct Stubs(pub(crate) Option<Flows<Stub>>);
+pub(crate) struct Stubs {
+    store: Option<Flows<Stub>>,
+    /// Those that moves have left.
+    moved: usize,
+}
 
 impl Stubs {
+    /// Keeps a stub for `flow`. `None`: there is no place for it.
+    pub(crate) fn add(&mut self, flow: &FlowKey, stub: Stub) -> Option<u32> {
+        if self.store.is_none() {
+            self.store = Some(Flows::new(STUBS_MAX, &Growth::Inline).ok()?);
+        }
+        let store = self.store.as_mut()?;
+        let id = store.alloc(flow)?;
+        store[id] = stub;
+        self.moved += usize::from(stub.moved.is_some());
+        Some(id)
+    }
+
+    pub(crate) fn free(&mut self, id: u32) {
+        if let Some(store) = &mut self.store {
+            self.moved -= usize::from(store[id].moved.is_some());
+            store.free(id);
+        }
+    }
+
     /// The flow that it stands for. The stub must exist.
     pub(crate) fn key(&self, id: u32) -> FlowKey {
         self.store().key(id)
@@ -41,7 +70,9 @@ impl Stubs {
 
     #[inline(never)]
     pub(crate) fn is_for(&self, id: u32, key: &FlowKey) -> bool {
-        self.0.as_ref().is_some_and(|store| store.is_for(id, key))
+        self.store
+            .as_ref()
+            .is_some_and(|store| store.is_for(id, key))
     }
 
     /// The stub, which must exist.
@@ -49,25 +80,44 @@ impl Stubs {
         self.store()[id]
     }
 
-    /// All of them, with the flows they stand for.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (u32, FlowKey, Stub)> {
-        let store = self.0.as_ref();
-        let places = store
-            .into_iter()
-            .flat_map(|store| store.places().map(move |id| (id, store)));
-        let stubs = places.map(|(id, store)| (id, store.key(id), store[id]));
-        stubs.filter(|(_, key, _)| key.local_port() != 0)
+    /// The stub at a place and the flow it stands for, if there is one.
+    pub(crate) fn at(&self, id: u32) -> Option<(FlowKey, Stub)> {
+        let store = self.store.as_ref()?;
+        let stub = *store.get(id)?;
+        let key = store.key(id);
+        (key.local_port() != 0).then_some((key, stub))
+    }
+
+    /// At most `budget` places from `from` on (0: the first), and the place to go on from; `None`: these were the last.
+    pub(crate) fn places(&self, from: u32, budget: u32) -> (Range<u32>, Option<u32>) {
+        let Some(store) = &self.store else {
+            return (0..0, None);
+        };
+        let [v4, v6] = store.ranges();
+        let (range, after) = match from < v6.start {
+            true => (v4, (!v6.is_empty()).then_some(v6.start)),
+            false => (v6, None),
+        };
+        let start = from.max(range.start).min(range.end);
+        let end = range.end.min(start.saturating_add(budget.max(1)));
+        let next = if end < range.end { Some(end) } else { after };
+        (start..end, next)
+    }
+
+    /// Stubs that moves have left.
+    pub(crate) fn moved(&self) -> usize {
+        self.moved
     }
 
     #[inline(never)]
     pub(crate) fn prefetch(&self, id: u32) {
-        if let Some(store) = &self.0 {
+        if let Some(store) = &self.store {
             store.prefetch(id);
         }
     }
 
     pub(crate) fn see(&self, family: Family, range: (u32, u32), see: impl FnMut(&FlowKey)) -> u32 {
-        match &self.0 {
+        match &self.store {
             // Of a flow that has moved another shard tells.
             Some(store) => store.see(family, range, |stub| stub.moved.is_none(), see),
             None => 0,
@@ -75,19 +125,21 @@ impl Stubs {
     }
 
     pub(crate) fn places_of(&self, family: Family) -> u32 {
-        self.0.as_ref().map_or(0, |store| store.places_of(family))
+        self.store
+            .as_ref()
+            .map_or(0, |store| store.places_of(family))
     }
 
     pub(crate) fn committed_bytes(&self) -> usize {
-        self.0.as_ref().map_or(0, Flows::committed_bytes)
+        self.store.as_ref().map_or(0, Flows::committed_bytes)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.as_ref().map_or(0, Flows::len)
+        self.store.as_ref().map_or(0, Flows::len)
     }
 
     fn store(&self) -> &Flows<Stub> {
-        self.0.as_ref().expect("a record names a stub")
+        self.store.as_ref().expect("a record names a stub")
     }
 }
 

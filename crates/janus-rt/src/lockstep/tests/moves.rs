@@ -1,18 +1,21 @@
 //! Flows move from shard to shard while rings change, cores are drained and come back, and packets are late, lost and doubled: rule 14 on
 //! real shards. `JANUS_LOCKSTEP_SEED` runs one again.
 
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use janus_csb::ShardId;
 use janus_tcp::{Config, SynCookies};
 use janus_wire::FlowKey;
 
-use super::server::{Ledger, serve_unlike};
+use super::server::{Ledger, serve, serve_in_turns, serve_unlike};
 use super::updates::{Changes, held_twice, seeds};
 use super::{COMBINED, SPLIT, run_with, world_of};
 use crate::lockstep::rng::Rng;
 use crate::lockstep::{Layout, World};
 use crate::shard::hops;
+use crate::shard::moves::trips;
 
 /// Connections in one run.
 const CONNECTIONS: u64 = 700;
@@ -39,9 +42,10 @@ struct Seen {
 }
 
 /// Has some flow of some shard move to another, if it may.
-fn move_one(world: &World, rng: &mut Rng) {
+fn move_one(world: &mut World, rng: &mut Rng) {
     let shards = world.shards.len() as u64;
-    let ctx = &world.shards[rng.below(shards) as usize].ctx;
+    let from = rng.below(shards) as usize;
+    let ctx = world.shards[from].ctx.clone();
     let mut flows: Vec<FlowKey> = Vec::new();
     ctx.on_stack(|stack, _| stack.visit_flows(0, usize::MAX, |flow| flows.push(*flow)));
     if flows.is_empty() {
@@ -49,8 +53,14 @@ fn move_one(world: &World, rng: &mut Rng) {
     }
     let flow = flows[rng.below(flows.len() as u64) as usize];
     let to = ShardId(rng.below(shards) as u8);
-    if to != ShardId(ctx.core) {
-        ctx.move_flow(&flow, to);
+    if to == ShardId(ctx.core) {
+        return;
+    }
+    let moved = catch_unwind(AssertUnwindSafe(|| ctx.move_flow(&flow, to)));
+    match moved {
+        Err(_) if world.fell_with.is_some() => _ = world.fall(from),
+        Err(payload) => resume_unwind(payload),
+        Ok(_) => {}
     }
 }
 
@@ -61,7 +71,7 @@ fn one_run(seed: u64, layout: Layout, cookies: SynCookies) -> Seen {
         ..Config::default()
     };
     hops::take();
-    let serve = |ledger| serve_unlike(ledger, layout.shards);
+    let serve = |ledger| serve_in_turns(ledger, layout.shards);
     let (mut world, ledger) = world_of(seed, layout, |builder| builder.tcp(tcp), serve);
     for shard in &mut world.shards {
         (shard.work.update.places, shard.work.update.places_max) = (16, 16);
@@ -124,4 +134,111 @@ fn no_connection_is_lost_by_moves_with_io_cores() {
 #[test]
 fn no_connection_is_lost_by_moves_where_every_shard_polls() {
     hold(COMBINED, 2_200, 3);
+}
+
+/// The peer's end of a flow as the peer writes it.
+fn end(flow: &FlowKey) -> String {
+    format!(
+        " of {} at ",
+        SocketAddr::from((flow.peer(), flow.peer_port()))
+    )
+}
+
+/// A core falls in the middle of a move, with parcels that go and come and stubs: connections of others go on, by way of it too.
+fn falls(seed: u64, layout: Layout) {
+    let tcp = Config {
+        time_wait: Duration::from_millis(30),
+        ..Config::default()
+    };
+    let serve = |ledger| serve_unlike(ledger, layout.shards);
+    let (mut world, ledger) = world_of(seed, layout, |builder| builder.tcp(tcp), serve);
+    for shard in &mut world.shards {
+        (shard.work.update.places, shard.work.update.places_max) = (16, 16);
+    }
+    let mut rng = Rng::new(seed ^ 0x40be);
+    let mut changes = Changes::of_rings(seed ^ 0x5eed, Duration::from_millis(2));
+    let (mut lost, mut seen, mut odd, mut after) = (Vec::new(), 0, Vec::new(), None);
+    world.fell_with = Some(Vec::new());
+    trips::take_lost();
+    run_with(&mut world, CONNECTIONS, |world| {
+        changes.go_on(world);
+        if rng.one_in(MOVE) {
+            move_one(world, &mut rng);
+        }
+        if after.is_none() && world.peer.tally.completed >= CONNECTIONS / 3 {
+            trips::set(1 + rng.below(50) as u32);
+            after = Some(u64::MAX);
+        }
+        let fell = world.fell_with.as_mut().expect("set above");
+        lost.extend(fell.drain(..).map(|flow| end(&flow)));
+        lost.extend(trips::take_lost().iter().map(end));
+        let done = world.conductor.mailbox.done().updates;
+        if after == Some(u64::MAX) && !lost.is_empty() {
+            // The update under way, and the one that gives its port to the others.
+            after = Some(done + 2);
+        }
+        let broken = &world.peer.tally.broken;
+        for text in &broken[seen..] {
+            let own = lost.iter().any(|end| text.contains(end));
+            // Until its port has moved no listener answers newcomers there.
+            let newcomer =
+                text.ends_with("while it connected") && after.is_some_and(|at| done < at);
+            if !own && !newcomer {
+                odd.push(text.clone());
+            }
+        }
+        seen = broken.len();
+        if world.steps % LOOK == 0 {
+            odd.extend(held_twice(world));
+        }
+        odd.is_empty()
+    });
+    let shards = || world.shards.iter().map(|shard| &shard.ctx);
+    let fallen = shards().find(|ctx| ctx.fallen.get()).expect("one fell");
+    let forwards = fallen.forwarder.borrow().counters.forwarded;
+    let refused = fallen.moves.borrow().refused;
+    println!(
+        "JANUS_LOCKSTEP_SEED={seed} {layout:?}: {} lost, {seen} told, {refused} sent home, {forwards} passed on",
+        lost.len()
+    );
+    assert_eq!(odd, Vec::<String>::new(), "seed {seed}");
+    assert_eq!(ledger.errors(), Vec::<String>::new(), "seed {seed}");
+    assert!(seen > 0 && forwards > 0, "seed {seed}");
+}
+
+#[test]
+fn a_core_that_falls_in_a_move_takes_its_own_connections_only() {
+    for (at, layout) in [SPLIT, COMBINED].into_iter().enumerate() {
+        for seed in seeds(2_300 + 10 * at as u64, 4) {
+            falls(seed, layout);
+        }
+    }
+}
+
+/// Their ring is published without a traversal, so no update has told of what has moved, and packets that were steered by it may wait.
+#[test]
+fn the_first_listeners_of_a_port_let_no_stub_go() {
+    let (mut world, _ledger) = world_of(2_400, COMBINED, |builder| builder, serve);
+    let mut rng = Rng::new(2_400);
+    let stubs = |world: &World| -> usize {
+        let shards = world.shards.iter();
+        shards
+            .map(|shard| shard.ctx.stack.borrow().stubs_of_moves())
+            .sum()
+    };
+    world.run_until(|world| {
+        move_one(world, &mut rng);
+        stubs(world) > 3
+    });
+    world.settle();
+    let before = stubs(&world);
+    let mut balancer = world.conductor.balancer.lock();
+    let epoch = balancer.current().newest().epoch();
+    let listens = balancer.start(|draft| _ = draft.listen(81, ShardId(0)));
+    listens.expect("nothing is pending");
+    assert_eq!(balancer.current().published().epoch(), epoch.next());
+    drop(balancer);
+    world.settle();
+    assert!(before > 0);
+    assert_eq!(stubs(&world), before);
 }

@@ -41,11 +41,19 @@ pub(super) async fn serve(ledger: Ledger) -> crate::Result {
     }
 }
 
-/// Like [`serve`], where the last core has no handler: what is at rest elsewhere is not taken in there. Connections with tasks of their own
-/// are served by one core after another.
+/// Like [`serve`], where the last core has no handler: what is at rest elsewhere is not taken in there.
 pub(super) async fn serve_unlike(ledger: Ledger, cores: usize) -> crate::Result {
+    serve_by(Server::new(ledger)?, cores).await
+}
+
+/// Like [`serve_unlike`], where connections with tasks of their own are served by one core after another.
+pub(super) async fn serve_in_turns(ledger: Ledger, cores: usize) -> crate::Result {
     let mut server = Server::new(ledger)?;
     server.goes_round = true;
+    serve_by(server, cores).await
+}
+
+async fn serve_by(mut server: Server, cores: usize) -> crate::Result {
     if crate::core_id() == Some(cores - 1) {
         server.at_rest = None;
     }

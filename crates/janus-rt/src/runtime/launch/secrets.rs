@@ -46,15 +46,18 @@ pub(super) fn rates_secret(seed: Option<u64>) -> Result<[u64; 2], BoxError> {
     }
 }
 
-/// Bounds of the balancer's updates. Strangers have a say in the keys, so the filter's seed is not to be guessed.
-pub(super) fn limits(seed: Option<u64>) -> Result<Limits, BoxError> {
+/// Bounds of the balancer's updates. Strangers have a say in the keys, so the filter's seed is not to be guessed. All connections of a core
+/// differ from the ring by which it is drained, so that many may.
+pub(super) fn limits(seed: Option<u64>, connections: u32) -> Result<Limits, BoxError> {
     let seed = match seed {
         Some(seed) => seed,
         None => drawn()?,
     };
+    let limits = Limits::default();
     Ok(Limits {
         seed,
-        ..Limits::default()
+        diverged: limits.diverged.max(connections as usize),
+        ..limits
     })
 }
 

@@ -43,7 +43,10 @@ impl Steering {
         let cores = settings.cores.count;
         let points_seed = settings.seed.unwrap_or_default() as u32;
         let ring = level(&Ring::uniform(cores, POINTS, points_seed), &[]);
-        let mut balancer = Balancer::new(ring, secrets::limits(settings.seed)?);
+        let mut balancer = Balancer::new(
+            ring,
+            secrets::limits(settings.seed, settings.max_connections)?,
+        );
         let shards = (0..cores).map(|core| ShardId(core as u8));
         let own = interface.addresses.iter().map(|own| own.addr).collect();
         let rules = settings.rules(leads_outside, own);

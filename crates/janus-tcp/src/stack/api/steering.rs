@@ -1,6 +1,6 @@
 //! Calls of the runtime and the balancer: visiting flows, records of flows that live elsewhere, addresses that change, the end of a stack.
 
-use janus_mem::{Frame, Growth};
+use janus_mem::Frame;
 use janus_wire::FlowKey;
 
 use crate::rules::error::Error;
@@ -9,12 +9,12 @@ use crate::stack::api::readdress::Addressing;
 use crate::stack::api::traverse::{PARTS, Shelf, any};
 use crate::stack::input::UnknownFlow;
 use crate::store::cold::{EndReason, State, Tcb, flag};
-use crate::store::flows::{Family, Flows};
+use crate::store::flows::Family;
 use crate::store::moves::MOVES_MAX;
 use crate::store::records::Record;
 use crate::store::rest::Rest;
 use crate::store::schedule::MAX_REPLIES;
-use crate::store::stub::{Moved, STUBS_MAX, Stub};
+use crate::store::stub::{AHEAD, Moved, Stub};
 use crate::time::Instant;
 
 impl Stack {
@@ -208,17 +208,12 @@ impl Stack {
         if self.record_of(flow).is_some() {
             return Err(Error::AddrInUse);
         }
-        if self.index.stubs.0.is_none() {
-            let store = Flows::new(STUBS_MAX, &Growth::Inline);
-            self.index.stubs.0 = Some(store.map_err(|_| Error::TooManyConnections)?);
-        }
-        let store = self.index.stubs.0.as_mut().expect("made above");
-        let id = store.alloc(flow).ok_or(Error::TooManyConnections)?;
-        store[id] = Stub { shard, moved };
+        let id = self.index.stubs.add(flow, Stub { shard, moved });
+        let id = id.ok_or(Error::TooManyConnections)?;
         if self.file(hash, Record::Stub(id)) {
             return Ok(());
         }
-        self.free_stub(id);
+        self.index.stubs.free(id);
         Err(Error::TooManyConnections)
     }
 
@@ -240,7 +235,7 @@ impl Stack {
     fn drop_stub(&mut self, id: u32, flow: &FlowKey) {
         let hash = self.index.hash.flow(flow);
         self.index.table.remove(hash, Record::Stub(id).encode());
-        self.free_stub(id);
+        self.index.stubs.free(id);
     }
 
     /// The shard to which the packets of `flow` are handed on, if there is a stub of it here.
@@ -262,20 +257,69 @@ impl Stack {
         });
     }
 
-    /// The flows that have moved, where to, and when.
-    pub fn moved_flows(&self) -> impl Iterator<Item = (FlowKey, u16, Moved)> {
-        let stubs = self.index.stubs.all();
-        stubs.filter_map(|(_, flow, stub)| Some((flow, stub.shard, stub.moved?)))
+    /// Sees the flows that have moved, where to, and when: at most `budget` places from `from` on (0: the first). Gives the place to go on
+    /// from, `None` when all have been looked at. A stub that stands from before the first call until after the last is seen.
+    pub fn moved_flows(
+        &self,
+        from: u32,
+        budget: u32,
+        mut see: impl FnMut(&FlowKey, u16, Moved),
+    ) -> Option<u32> {
+        let (places, next) = self.index.stubs.places(from, budget);
+        for id in places {
+            if let Some((flow, stub)) = self.index.stubs.at(id)
+                && let Some(moved) = stub.moved
+            {
+                see(&flow, stub.shard, moved);
+            }
+        }
+        next
     }
 
-    /// Stubs of moves go for whose epochs `over` holds.
-    pub fn forget_moves(&mut self, over: impl Fn(u16) -> bool) {
-        let stubs = self.index.stubs.all();
-        let is_over = |stub: &Stub| stub.moved.is_some_and(|moved| over(moved.epoch));
-        let over = stubs.filter(|(_, _, stub)| is_over(stub));
-        for (id, flow, _) in over.collect::<Vec<_>>() {
-            self.drop_stub(id, &flow);
+    /// Stubs of moves go for whose epochs `over` holds: at most `budget` places are looked at from `from` on (0: the first). Gives the place
+    /// to go on from, `None` when all have been looked at.
+    pub fn forget_moves(
+        &mut self,
+        from: u32,
+        budget: u32,
+        over: impl Fn(u16) -> bool,
+    ) -> Option<u32> {
+        let is_over = |stub: Stub| stub.moved.is_some_and(|moved| over(moved.epoch));
+        let (places, next) = self.index.stubs.places(from, budget);
+        for id in places {
+            if let Some((flow, _)) = self.index.stubs.at(id + AHEAD) {
+                self.prefetch_flow(&flow);
+            }
+            if let Some((flow, stub)) = self.index.stubs.at(id)
+                && is_over(stub)
+            {
+                self.drop_stub(id, &flow);
+            }
         }
+        next
+    }
+
+    /// Stubs of flows that have moved.
+    pub fn stubs_of_moves(&self) -> usize {
+        self.index.stubs.moved()
+    }
+
+    /// Sees every stub: its flow, the shard it leads to, and when that flow moved there, if it did.
+    pub fn each_stub(&self, mut see: impl FnMut(&FlowKey, u16, Option<Moved>)) {
+        let mut from = Some(0);
+        while let Some(place) = from {
+            let (places, next) = self.index.stubs.places(place, u32::MAX);
+            for (flow, stub) in places.filter_map(|id| self.index.stubs.at(id)) {
+                see(&flow, stub.shard, stub.moved);
+            }
+            from = next;
+        }
+    }
+
+    /// Brings close what a look for the flow reads first.
+    #[inline]
+    pub fn prefetch_flow(&self, flow: &FlowKey) {
+        self.index.table.prefetch(self.index.hash.flow(flow));
     }
 
     /// Whether no task of an application has the flow: it is at rest, waits to be accepted, or is the stack's own.
@@ -309,12 +353,6 @@ impl Stack {
         self.env.counters.redirected += 1;
         if let Some(frame) = unknown.redirect(shard, frame) {
             self.store.blocks.pool.free(frame.buf);
-        }
-    }
-
-    fn free_stub(&mut self, id: u32) {
-        if let Some(store) = &mut self.index.stubs.0 {
-            store.free(id);
         }
     }
 }

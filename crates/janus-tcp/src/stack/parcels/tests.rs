@@ -6,8 +6,8 @@ use janus_wire::{FlowKey, FlowKeyV4};
 use crate::store::parcel::Content;
 use crate::testing::{A, B, Pair};
 use crate::{
-    Config, ConnId, Instant, Interface, IpCidr, Parcel, Refusal, Secrets, SocketOptions, Stack,
-    Unreadable,
+    Config, ConnId, Instant, Interface, IpCidr, Moved, Parcel, Refusal, Secrets, SocketOptions,
+    Stack, Unreadable,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -318,4 +318,36 @@ fn buffers_on_the_wire_come_home_by_way_of_each_stack() {
     pair.a.stack.close(pair.now, a);
     pair.b.stack.close(pair.now, b);
     pair.assert_clean();
+}
+
+/// The stack before it is lost with what it held, and owes this to who had left.
+#[test]
+fn a_stack_in_the_place_of_another_hands_on_what_others_wait_for() {
+    let mut pair = Pair::new(&Config::default(), 8);
+    let (_, b) = pair.open(4_000);
+    pair.b.stack.write(pair.now, b, &[7; 4_000]).expect("room");
+    let mut on_wire = Vec::new();
+    pair.b.stack.transmit(pair.now, &mut on_wire, 64);
+    on_wire.retain(janus_mem::Frame::is_lent);
+    let left = pair.b.stack.detach(pair.now, b, 7).expect("it is open");
+    let moved = Moved { epoch: 3, stamp: 5 };
+    let flow = *left.parcel.flow();
+    let stack = &mut pair.b.stack;
+    stack.leave_stub(&flow, 7, moved).expect("room");
+    stack.add_stub(&self::flow(9), 8).expect("room");
+
+    let (mut next, _) = another(&Config::default());
+    next.inherit(stack);
+    assert_eq!((next.stub_of(&flow), next.stubs_of_moves()), (Some(7), 1));
+    assert_eq!(next.stub_of(&self::flow(9)), Some(8));
+    assert_eq!((next.homes_awaited(), stack.homes_awaited()), (3, 0));
+    let (mut there, _) = another(&Config::default());
+    let _conn = there.adopt(pair.now, left.parcel).expect("room");
+    for frame in on_wire {
+        next.completed_before(frame);
+        let home = next.pop_homecoming().expect("it comes home");
+        assert_eq!(home.to, 7);
+        there.comes_home(home.ticket, home.buf);
+    }
+    assert_eq!((next.homes_awaited(), there.homes_awaited()), (0, 0));
 }

@@ -8,7 +8,7 @@ use janus_mem::{PacketBuf, Pool};
 
 use super::Segments;
 use crate::coded::{Coded, Garbled, Source};
-use crate::store::keys::SegId;
+use crate::store::keys::{Key, SegId};
 
 /// Number under which a buffer that is on the wire is known to the stacks that its connection has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,9 +45,11 @@ enum Expected {
 
 /// The buffers.
 #[derive(Default)]
-pub(super) struct Homes {
+pub(crate) struct Homes {
     /// Those that this stack's device has, by their descriptors.
     sent: BTreeMap<SegId, (Ticket, u16)>,
+    /// Those that it was given by the stack before this one, by the cookies of their frames.
+    inherited: BTreeMap<u32, (Ticket, u16)>,
     /// Those that another's has.
     expected: BTreeMap<Ticket, Expected>,
     on_the_way: VecDeque<Homecoming>,
@@ -129,6 +131,34 @@ impl Segments {
         }
     }
 
+    /// Takes the debts to connections that have left out of a stack that is given up.
+    pub(crate) fn take_homes(&mut self) -> Homes {
+        let mut homes = core::mem::take(&mut self.homes);
+        let has_left = |at: &mut Expected| matches!(at, Expected::Gone(_));
+        homes.expected.retain(|_, at| has_left(at));
+        homes
+    }
+
+    /// Goes on with what the stack before this one owed. This one has lent no buffer yet.
+    pub(crate) fn inherit(&mut self, homes: Homes) {
+        self.homes = homes;
+        let sent = core::mem::take(&mut self.homes.sent).into_iter();
+        let by_cookie = sent.map(|(id, owed)| (id.index(), owed));
+        self.homes.inherited.extend(by_cookie);
+    }
+
+    /// A frame has come from the wire that the stack before this one lent.
+    #[cold]
+    pub(crate) fn inherited_came_home(&mut self, cookie: u32, buf: PacketBuf, pool: &mut Pool) {
+        match self.homes.inherited.remove(&cookie) {
+            Some((ticket, to)) => self
+                .homes
+                .on_the_way
+                .push_back(Homecoming { to, ticket, buf }),
+            None => pool.free(buf),
+        }
+    }
+
     /// The next buffer that has to go after its connection.
     pub(crate) fn pop_homecoming(&mut self) -> Option<Homecoming> {
         self.homes.on_the_way.pop_front()
@@ -140,6 +170,6 @@ impl Segments {
 
     /// Buffers that are awaited for connections that are gone or from stacks that they came from.
     pub(crate) fn homes_awaited(&self) -> usize {
-        self.homes.sent.len() + self.homes.expected.len()
+        self.homes.sent.len() + self.homes.inherited.len() + self.homes.expected.len()
     }
 }
