@@ -7,7 +7,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use janus_mem::MemError;
+use janus_mem::{Frame, MemError};
 use janus_tcp::Stack;
 
 use super::Shard;
@@ -39,13 +39,17 @@ impl Shard {
         attempt(|| drop(waiters));
         let work = &mut self.work;
         work.arrived.clear();
-        work.leaving.clear();
-        work.done.clear();
+        let lent = work.leaving.drain(..).chain(work.done.drain(..));
+        let lent: Vec<Frame> = lent.filter(Frame::is_lent).collect();
         // No connection is opened here any more, so this one lends no buffer, and what still comes home was lent by the
         // one before.
         let mut stack = ctx.stack.replace((self.rebuild)()?);
         // Others' connections are not lost with these (rule 14): packets that come here go on to them.
-        let inherits = attempt(|| ctx.stack.borrow_mut().inherit(&mut stack));
+        let inherits = attempt(|| {
+            let mut heir = ctx.stack.borrow_mut();
+            heir.inherit(&mut stack);
+            lent.into_iter().for_each(|it| heir.completed_before(it));
+        });
         attempt(|| drop(stack));
         if !inherits {
             ctx.stack.replace((self.rebuild)()?);
