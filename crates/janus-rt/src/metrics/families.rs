@@ -243,6 +243,9 @@ fn of_forwards() -> Vec<Family> {
             |r| r.forwards.waited;
         parts Counter "janus_forwarded_frames_dropped" "Frames for other cores that were lost." =
             dropped_forwards, by("cause", ["full", "syn_room", "expired", "waiting", "over"]);
+        core Counter "janus_moves_refused"
+            "Flows from another core that were sent home, as they did not find here what they need." =
+            |r| r.forwards.moves_refused;
         core Counter "janus_moves_lost"
             "Flows lost on the way to another core: that refused them, and their own had no room any more." =
             |r| r.forwards.moves_lost;
@@ -272,6 +275,7 @@ fn dropped_forwards(report: &CoreReport) -> Vec<u64> {
         waited: _,
         dropped_waiting,
         dropped_over,
+        moves_refused: _,
         moves_lost: _,
     } = report.forwards;
     vec![

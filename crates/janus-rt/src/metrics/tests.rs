@@ -63,6 +63,7 @@ fn report_of(values: &mut Values, core: usize) -> CoreReport {
         dropped_syn_room: v(),
         dropped_expired: v(),
         dropped_over: v(),
+        moves_refused: v(),
         moves_lost: v(),
         waited: v(),
         dropped_waiting: v(),

@@ -39,6 +39,8 @@ pub struct ForwardCounters {
     pub dropped_expired: u64,
     /// Frames lost because a stub led them to where their flow has ended, too late for a way back.
     pub dropped_over: u64,
+    /// Flows that this shard sent home, as they did not find what they need here.
+    pub moves_refused: u64,
     /// Flows that another shard refused, and for which this one had no room any more.
     pub moves_lost: u64,
     /// Frames that waited for an update which gives a port to the other shards that listen on it.

@@ -19,7 +19,7 @@ use super::giving::{Answer, Held, Stays, Ticket};
 use super::handlers::HandlerName;
 use settled::Settled;
 
-/// How long after a move an update is asked for that tells of it: two let its stub go.
+/// Time between two moments at which updates are asked for that tell of moves: two let a stub go.
 const TIDY: Duration = Duration::from_millis(100);
 /// With so many stubs here nothing moves by itself. The rest of the places is for parcels that are refused and for tuples of others.
 const STUBS: usize = STUBS_MAX as usize / 16 * 15;
@@ -95,8 +95,6 @@ pub(crate) struct Moves {
     told_before: Epoch,
     /// When an update is asked for, by which stubs go.
     tidy_at: Option<Instant>,
-    /// Parcels that did not find what they need here.
-    pub(crate) refused: u64,
 }
 
 impl Moves {
@@ -110,7 +108,6 @@ impl Moves {
             told: Epoch::default(),
             told_before: Epoch::default(),
             tidy_at: None,
-            refused: 0,
         }
     }
 
@@ -159,6 +156,12 @@ impl Moves {
     pub(crate) fn has_news(&self) -> bool {
         !self.arrivals.is_empty() || !self.outbox.is_empty()
     }
+}
+
+/// The next moment at which updates are asked for: the same for all cores, so that one does for all.
+fn next_tidy(now: Instant) -> Instant {
+    let period = TIDY.as_nanos() as u64;
+    Instant::from_nanos((now.as_nanos() / period + 1) * period)
 }
 
 impl CoreContext {
@@ -307,7 +310,7 @@ impl CoreContext {
     }
 
     fn stub_stands(&self) {
-        let due = self.now.get() + TIDY;
+        let due = next_tidy(self.now.get());
         self.moves.borrow_mut().tidy_at.get_or_insert(due);
     }
 
@@ -320,7 +323,7 @@ impl CoreContext {
             return;
         }
         let stand = self.stack.borrow().stubs_of_moves() > 0;
-        moves.tidy_at = stand.then(|| now + TIDY);
+        moves.tidy_at = stand.then(|| next_tidy(now));
         drop(moves);
         if stand {
             self.shared.mailbox.want_tidy();
@@ -418,9 +421,8 @@ impl CoreContext {
             ..sent
         };
         let back = (home, Arrival::Flow(back));
-        let mut moves = self.moves.borrow_mut();
-        moves.refused += 1;
-        moves.outbox.push_back(back);
+        self.forwarder.borrow_mut().counters.moves_refused += 1;
+        self.moves.borrow_mut().outbox.push_back(back);
     }
 
     /// A flow has come for this reason and is here.

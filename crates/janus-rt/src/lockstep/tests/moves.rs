@@ -98,8 +98,8 @@ fn one_run(seed: u64, layout: Layout, cookies: SynCookies) -> Seen {
     for shard in &world.shards {
         let counters = *shard.ctx.stack.borrow().counters();
         (seen.left, seen.came) = (seen.left + counters.detached, seen.came + counters.adopted);
-        seen.refused += shard.ctx.moves.borrow().refused;
         let forwards = shard.ctx.forwarder.borrow().counters;
+        seen.refused += forwards.moves_refused;
         (seen.lost, seen.over) = (
             seen.lost + forwards.moves_lost,
             seen.over + forwards.dropped_over,
@@ -195,8 +195,8 @@ fn falls(seed: u64, layout: Layout) {
     });
     let shards = || world.shards.iter().map(|shard| &shard.ctx);
     let fallen = shards().find(|ctx| ctx.fallen.get()).expect("one fell");
-    let forwards = fallen.forwarder.borrow().counters.forwarded;
-    let refused = fallen.moves.borrow().refused;
+    let counters = fallen.forwarder.borrow().counters;
+    let (forwards, refused) = (counters.forwarded, counters.moves_refused);
     println!(
         "JANUS_LOCKSTEP_SEED={seed} {layout:?}: {} lost, {seen} told, {refused} sent home, {forwards} passed on",
         lost.len()
