@@ -9,11 +9,14 @@
 //! `one_queue` is what could be had at best: one queue for all cores, each of which takes the next connection when it is free, and nothing
 //! else takes time (reckoned, not run). Arguments name cases, and ways.
 
+#[path = "support/crowd.rs"]
+mod crowd;
 mod support;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crowd::{Crowd, Plan, Served};
 use janus::balance::{Policy, SpeculativeAccept};
 use janus::lockstep::{Layout, WholeRuntime, compute};
 use janus::net::{TcpListener, TcpStream};
@@ -21,7 +24,6 @@ use janus::{Builder, time};
 use janus_seeds::Random;
 use janus_tcp::Instant;
 use support::Scale;
-use support::crowd::{Crowd, Plan, Served};
 use support::report::{Report, Value};
 
 const SHARDS: usize = 8;

@@ -7,19 +7,22 @@
 //!
 //! Where valgrind is installed `instructions` and `misses_…` say for each kind of thread what a short connection takes, misses in the caches
 //! that valgrind models (PIKA's figure 12): the same servers in virtual time on one thread, so in one core's caches. A line that two
-//! processors hand to each other is no miss there.
+//! processors hand to each other is no miss there. `offers=on`: with speculative accept, which has nothing to offer here.
 
+#[path = "support/crowd.rs"]
+mod crowd;
 mod support;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use janus::CoreReport;
+use crowd::{Crowd, Plan};
+use janus::balance::SpeculativeAccept;
 use janus::lockstep::{self, WholeRuntime};
 use janus::net::{TcpListener, TcpStream};
+use janus::{Builder, CoreReport};
 use janus_seeds::Random;
 use support::Scale;
-use support::crowd::{Crowd, Plan};
 use support::far::App;
 use support::far::plan::{Kind, Mode, Phase};
 use support::meter::{Meter, thread_cpu};
@@ -85,8 +88,12 @@ fn main() {
         }
     }
     if scale != Scale::Smoke {
-        for layout in [TWO_COMBINED, Layout::SPLIT] {
-            report_events(&mut report, layout);
+        for (layout, offers) in [
+            (TWO_COMBINED, "off"),
+            (TWO_COMBINED, "on"),
+            (Layout::SPLIT, "off"),
+        ] {
+            report_events(&mut report, layout, offers);
         }
     }
     report.finish();
@@ -97,8 +104,8 @@ const COUNTED: [u64; 2] = [1_000, 6_000];
 /// Time between the beginnings of two of them.
 const GAP: Duration = Duration::from_nanos(200);
 
-fn report_events(report: &mut Report, layout: Layout) {
-    let what = [layout.name().to_owned()];
+fn report_events(report: &mut Report, layout: Layout, offers: &str) {
+    let what = [layout.name().to_owned(), offers.to_owned()];
     let threads: &[(&str, &str)] = match layout.cores {
         2 => &[("shards", "*turn_of_shard*")],
         _ => &[
@@ -114,6 +121,7 @@ fn report_events(report: &mut Report, layout: Layout) {
         let params = [
             ("placement", layout.name().into()),
             ("thread", (*thread).into()),
+            ("offers", offers.into()),
         ];
         let each = |of: fn(&Events) -> u64| (of(&many) - of(&few)) as f64 / (more - less) as f64;
         report.row("instructions", each(|e| e.instructions), "count", &params);
@@ -143,7 +151,12 @@ fn counted(what: &[String], units: u64) -> u64 {
         Ok::<(), janus::BoxError>(())
     };
     let crowd = |end| Crowd::new(1, end, Even);
-    let mut world = WholeRuntime::calm(1, layout, |builder| builder, main, crowd);
+    let offers = match what[1].as_str() {
+        "on" => SpeculativeAccept::On,
+        _ => SpeculativeAccept::Off,
+    };
+    let configure = |builder: Builder| builder.speculative_accept(offers);
+    let mut world = WholeRuntime::calm(1, layout, configure, main, crowd);
     let start = world.now();
     let until = start + GAP * units as u32;
     world.peer.begins(start, until);

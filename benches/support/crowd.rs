@@ -1,6 +1,9 @@
 //! Clients of a server in virtual time: each connection begins at a moment that was fixed before, sends how much work it asks for, and is
 //! over when the server has answered and closed. A slow server is not waited for. Never here: what the server does.
 
+// Each benchmark uses a part of this.
+#![allow(dead_code, unreachable_pub)]
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 

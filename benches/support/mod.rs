@@ -6,7 +6,6 @@
 
 pub mod clock;
 pub mod connects;
-pub mod crowd;
 pub mod engine;
 pub mod far;
 pub mod fleet;

@@ -34,7 +34,7 @@ pub struct Candidate {
 }
 
 impl Scheme {
-    /// All of them, in the paper's order.
+    /// All of them.
     pub const ALL: [Scheme; 5] = [
         Scheme::Naive,
         Scheme::Unfiltered2,

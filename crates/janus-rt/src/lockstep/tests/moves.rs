@@ -1,5 +1,5 @@
 //! Flows move from shard to shard while rings change, cores are drained and come back, and packets are late, lost and doubled: rule 14 on
-//! real shards. `JANUS_LOCKSTEP_SEED` runs one again.
+//! real shards. `JANUS_LOCKSTEP_SEED` runs one again, `JANUS_LOCKSTEP_RUNS` says how many are run.
 
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

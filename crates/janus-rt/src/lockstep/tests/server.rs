@@ -116,6 +116,11 @@ impl Server {
 
 impl Ledger {
     fn failed(&self, peer: std::io::Result<SocketAddr>, error: &std::io::Error) {
+        // The repeat of a SYN came when its connection was over, and the number of the answer was that of its FIN, which the peer still
+        // acknowledges: a connection that the peer knows nothing of. Had it one it would tell.
+        if error.get_ref().is_some_and(|error| error.is::<Unheard>()) {
+            return;
+        }
         let text = format!("{peer:?} on core {:?}: {error}", crate::core_id());
         self.0.borrow_mut().errors.push(text);
     }
@@ -198,6 +203,18 @@ pub(super) async fn on_next_core<T: Send + 'static>(
     there.await?
 }
 
+/// The peer has reset a connection on which nothing had come.
+#[derive(Debug)]
+struct Unheard;
+
+impl std::fmt::Display for Unheard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("nothing was heard")
+    }
+}
+
+impl std::error::Error for Unheard {}
+
 /// Orders of a connection that are still to be carried out.
 struct Told {
     /// Not read yet.
@@ -228,7 +245,15 @@ impl Told {
 
     async fn read(stream: &TcpStream) -> std::io::Result<Told> {
         let mut header = [0; HEADER];
-        stream.read_exact(&mut header).await?;
+        let first = stream.read(&mut header).await;
+        let first = first.map_err(|error| match error.kind() {
+            ErrorKind::ConnectionReset => std::io::Error::other(Unheard),
+            _ => error,
+        })?;
+        if first == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        stream.read_exact(&mut header[first..]).await?;
         let [ends_first, len @ ..] = header;
         Ok(Told {
             unknown: false,

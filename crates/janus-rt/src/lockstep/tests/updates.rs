@@ -1,5 +1,6 @@
 //! Rings and listeners change while connections live: the claims of the balancer's protocol, on real shards. Traffic,
-//! updates and the order of everything come from a seed; `JANUS_LOCKSTEP_SEED` runs one again.
+//! updates and the order of everything come from a seed; `JANUS_LOCKSTEP_SEED` runs one again,
+//! `JANUS_LOCKSTEP_RUNS` says how many are run.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -159,10 +160,10 @@ fn one_run(seed: u64, layout: Layout, cookies: SynCookies, owner_bits: bool) -> 
 }
 
 pub(super) fn seeds(first: u64, count: u64) -> Vec<u64> {
-    let given = std::env::var("JANUS_LOCKSTEP_SEED").ok();
-    match given.and_then(|seed| seed.parse().ok()) {
+    let given = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+    match given("JANUS_LOCKSTEP_SEED") {
         Some(seed) => vec![seed],
-        None => (first..first + count).collect(),
+        None => (first..first + given("JANUS_LOCKSTEP_RUNS").unwrap_or(count)).collect(),
     }
 }
 
