@@ -31,7 +31,7 @@ const BULK_MB: u64 = 16;
 /// The same for what crosses joined.
 const OFFLOADED_MB: u64 = 64;
 
-/// And where connections move.
+/// With moves always so much: there are sixteen such runs, and through losses each takes a while.
 const MOVING_MB: u64 = 8;
 
 /// And with each set of the kernel's options; a debug build takes its time.
@@ -316,7 +316,7 @@ fn run(case: &Case) -> Result<(), String> {
 /// The connection moves from one stack to another every few hundred packets, and the kernel sees nothing of it.
 #[test]
 fn connections_move_while_much_data_goes_both_ways() {
-    let bytes = megabytes(MOVING_MB) * 1_000_000;
+    let bytes = MOVING_MB * 1_000_000;
     let job = Job {
         to_janus: bytes,
         to_kernel: bytes,

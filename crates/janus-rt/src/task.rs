@@ -68,6 +68,11 @@ pub fn spawn<F: Future + 'static>(future: F) -> JoinHandle<F::Output> {
     handle
 }
 
+/// Spawns a task that was sent here. Where the tasks are gone it is dropped, which whoever waits for it is told.
+pub(crate) fn spawn_sent<F: Future + 'static>(future: F) {
+    context::with(|core| drop(core.spawn(future)));
+}
+
 /// Spawns a task without a handle on this thread's core, and polls it: its memory does not wear out. To be called by what
 /// [`Executor::run_with`] calls.
 #[inline]

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 
 use super::join::JoinHandle;
 use super::parcel;
-use super::spawn;
 use super::spawn_on::{Cores, Sent};
+use super::{spawn, spawn_sent};
 use crate::inbox::Job;
 
 /// Wish of the task that is being polled.
@@ -72,7 +72,7 @@ impl<T: Send + 'static> Movable<T> {
             task: self.task.take(),
             cores: self.cores.clone(),
         };
-        let begin: Job = Box::new(move || drop(spawn(moved)));
+        let begin: Job = Box::new(move || spawn_sent(moved));
         if let Err(begin) = self.cores.offer(core, begin) {
             begin();
         }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use super::join::{JoinError, JoinHandle};
 use super::parcel::{self, Delivery};
-use super::{context, spawn};
+use super::{context, spawn_sent};
 use crate::inbox::{Inbox, Job, Refused};
 
 /// The inboxes of a runtime's cores.
@@ -60,10 +60,7 @@ impl Cores {
         let (parcel, delivery) = parcel::pair();
         let begin = move || {
             // `make` is the user's: its panic is caught in a task.
-            drop(spawn(Sent::new(
-                Box::pin(async move { make().await }),
-                delivery,
-            )));
+            spawn_sent(Sent::new(Box::pin(async move { make().await }), delivery));
         };
         let handle = JoinHandle::elsewhere(parcel.clone());
         if inbox.run(Box::new(begin)) == Err(Refused::Full) {

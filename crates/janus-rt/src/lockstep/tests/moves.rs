@@ -144,6 +144,11 @@ fn end(flow: &FlowKey) -> String {
     )
 }
 
+/// The address in what [`end`] gives.
+fn address_of(end: &str) -> &str {
+    end.split(' ').nth(2).unwrap_or(end)
+}
+
 /// A core falls in the middle of a move, with parcels that go and come and stubs: connections of others go on, by way of it too.
 fn falls(seed: u64, layout: Layout) {
     let tcp = Config {
@@ -202,10 +207,16 @@ fn falls(seed: u64, layout: Layout) {
         lost.len()
     );
     assert_eq!(odd, Vec::<String>::new(), "seed {seed}");
-    assert_eq!(ledger.errors(), Vec::<String>::new(), "seed {seed}");
+    // The peer may reset what is left elsewhere of connections that fell.
+    let fell = |text: &String| lost.iter().any(|it| text.contains(address_of(it)));
+    let mut errors = ledger.errors();
+    errors.retain(|text| !fell(text));
+    assert_eq!(errors, Vec::<String>::new(), "seed {seed}");
     assert!(seen > 0 && forwards > 0, "seed {seed}");
 }
 
+/// Not understood yet: of 300 runs one, the combined layout with `JANUS_LOCKSTEP_SEED=2415`, has a connection reset that was not the fallen
+/// core's as far as this file can tell.
 #[test]
 fn a_core_that_falls_in_a_move_takes_its_own_connections_only() {
     for (at, layout) in [SPLIT, COMBINED].into_iter().enumerate() {

@@ -14,6 +14,7 @@ use crate::net::{foreign_core, io_error};
 use crate::shard::core_context::{self, CoreContext};
 use crate::shard::giving::{Answer, Attempt, Held, Stays, Ticket};
 use crate::shard::shared::Shared;
+use crate::task;
 use crate::time;
 
 /// Pause between two attempts, and how many are made: one that came a moment ago moves again once an update has told of it.
@@ -165,7 +166,7 @@ impl Request {
         if self.attempt(ctx, to) {
             return;
         }
-        drop(crate::spawn(async move {
+        task::spawn_sent(async move {
             for _ in 0..ATTEMPTS {
                 time::sleep(PAUSE).await;
                 if core_context::with(|ctx| self.attempt(ctx, to)) != Some(false) {
@@ -173,7 +174,7 @@ impl Request {
                 }
             }
             self.refuse(Stays::Busy);
-        }));
+        });
     }
 
     /// Tries to give it. Returns whether it is known what became of it.
