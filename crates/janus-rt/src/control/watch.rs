@@ -139,32 +139,31 @@ impl Watch {
         let passed_ns = now.saturating_since(self.last).as_nanos() as u64;
         self.last = now;
         let drained = mailbox.drained();
-        let boards = mailbox.boards().iter().zip(&mut self.before);
-        let boards = boards.zip(&self.kept).enumerate();
-        let sample =
-            |(shard, ((board, before), kept)): (usize, ((&Board, &mut Seen), &Option<Instant>))| {
-                let seen = Seen {
-                    packets: board.packets.get(),
-                    busy_ns: board.busy_ns.get(),
-                    opened: board.opened.get(),
-                };
-                let last = std::mem::replace(before, seen);
-                let busy_ns = seen.busy_ns - last.busy_ns;
-                ShardSample {
-                    shard: ShardId(shard as u8),
-                    role: match drained[shard] {
-                        true => Role::Draining,
-                        false => Role::Serving,
-                    },
-                    kept: kept.is_some_and(|at| now.saturating_since(at) < KEPT),
-                    queue: board.queue.get() as u32,
-                    packets: seen.packets - last.packets,
-                    busy: (busy_ns as f64 / passed_ns.max(1) as f64).min(1.0),
-                    service_ns: Some(board.service_ns.get()).filter(|ns| *ns > 0),
-                    flows: board.flows.get(),
-                    opened: seen.opened - last.opened,
-                }
+        let boards = mailbox.boards().iter().zip(&mut self.before).enumerate();
+        let kept = &self.kept;
+        let sample = |(shard, (board, before)): (usize, (&Board, &mut Seen))| {
+            let seen = Seen {
+                packets: board.packets.get(),
+                busy_ns: board.busy_ns.get(),
+                opened: board.opened.get(),
             };
+            let last = std::mem::replace(before, seen);
+            let busy_ns = seen.busy_ns - last.busy_ns;
+            ShardSample {
+                shard: ShardId(shard as u8),
+                role: match drained[shard] {
+                    true => Role::Draining,
+                    false => Role::Serving,
+                },
+                kept: kept[shard].is_some_and(|at| now.saturating_since(at) < KEPT),
+                queue: board.queue.get() as u32,
+                packets: seen.packets - last.packets,
+                busy: (busy_ns as f64 / passed_ns.max(1) as f64).min(1.0),
+                service_ns: Some(board.service_ns.get()).filter(|ns| *ns > 0),
+                flows: board.flows.get(),
+                opened: seen.opened - last.opened,
+            }
+        };
         boards.map(sample).collect()
     }
 

@@ -6,10 +6,9 @@ use std::time::Duration;
 use std::{error, fmt, io, mem};
 
 use janus_csb::ShardId;
-use janus_tcp::{ConnId, Error};
+use janus_tcp::Error;
 
 use super::TcpStream;
-use crate::inbox::Owner;
 use crate::net::{foreign_core, io_error};
 use crate::shard::core_context::{self, CoreContext};
 use crate::shard::giving::{Answer, Attempt, Held, Stays, Ticket};
@@ -93,10 +92,9 @@ impl TcpStream {
         if here == home {
             return Ok(self);
         }
-        let (owner, conn) = self.into_parts();
         let asking = Asking(Ticket::default());
         let request = Request {
-            held: Some(Held::new(owner, conn)),
+            held: Some(self.into_held()),
             ticket: asking.0.clone(),
         };
         home.send_job(move |ctx| request.reach(ctx, core, &shared));
@@ -110,13 +108,11 @@ impl TcpStream {
         let (owner, conn) = held.into_parts();
         TcpStream::new(owner, conn)
     }
-}
 
-impl TcpStream {
-    fn into_parts(self) -> (Owner, ConnId) {
-        let parts = (self.owner, self.conn);
+    fn into_held(self) -> Held {
+        let held = Held::new(self.owner, self.conn);
         mem::forget(self);
-        parts
+        held
     }
 }
 
