@@ -357,6 +357,8 @@ impl<P: Outside> WholeRuntime<P> {
 
     /// Ends the program on every shard and lets a silent day pass. Checks that nothing is left anywhere.
     pub fn end(&mut self) {
+        // A stream that is on its way to another core would find neither that core's tasks nor its own core.
+        self.come_to_rest();
         self.end_tasks();
         let end = self.now() + SILENCE;
         self.come_to_rest();

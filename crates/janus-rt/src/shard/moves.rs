@@ -25,8 +25,8 @@ const TIDY: Duration = Duration::from_millis(100);
 const STUBS: usize = STUBS_MAX as usize / 16 * 15;
 /// Arrivals taken out of the ring at a time: what a look for their flows reads is fetched for all of them at once.
 const HAND: usize = 16;
-/// Arrivals that can wait for a shard.
-pub(crate) const ARRIVALS: u32 = 1024;
+/// Arrivals that can wait for a shard. In tests there are more than so many at times.
+pub(crate) const ARRIVALS: u32 = if cfg!(test) { 4 } else { 1024 };
 
 /// An arrival at a shard from another, taken in before packets.
 pub(crate) enum Arrival {
@@ -371,8 +371,9 @@ impl CoreContext {
         self.stub_stands();
         let back = self.send_to(to, arrival);
         if back.is_some() && stub.is_ok() {
-            // Packets that come meanwhile are lost, and sent again.
-            self.on_stack(|stack, _| stack.remove_stub(&flow, shard));
+            // Packets that come meanwhile go nowhere, and are sent again: a stranger's answer would end the connection.
+            let me = self.core.into();
+            let _stood = self.on_stack(|stack, _| stack.leave_stub(&flow, me, moved));
         }
         back
     }

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use janus_csb::Ring;
+use janus_csb::{FlowId, Ring, ShardId, Step, Tag, walk};
 use janus_tcp::{Config, SynCookies};
 use janus_wire::FlowKey;
 
@@ -18,6 +18,8 @@ use crate::shard::hops;
 const CONNECTIONS: u64 = 700;
 /// Steps between two looks at who holds what.
 const LOOK: u64 = 997;
+/// Shards that a packet may come to before its flow.
+const WAY_MAX: usize = 6;
 /// Updates begin this far apart at most.
 const PAUSE_NS: u64 = 4_000_000;
 
@@ -110,6 +112,50 @@ pub(super) fn held_twice<P>(world: &World<P>) -> Vec<String> {
     twice
 }
 
+/// Flows that a packet would not find which comes in now: by what I/O cores look up, the walk and stubs.
+pub(super) fn not_found<P>(world: &World<P>) -> Vec<String> {
+    let balancer = world.conductor.balancer.lock();
+    let steering = balancer.current();
+    let shared = &world.shards[0].ctx.shared;
+    let mut lost = Vec::new();
+    for (at, shard) in world.shards.iter().enumerate() {
+        let mut held: Vec<FlowKey> = Vec::new();
+        let stack = shard.ctx.stack.borrow();
+        stack.visit_flows(0, usize::MAX, |flow| held.push(*flow));
+        held.retain(|flow| stack.holds(flow));
+        for flow in held {
+            let (key, port) = (shared.toeplitz.key_of(&flow), flow.local_port());
+            let name = || FlowId(shared.flow_names.of(&flow));
+            let (mut to, mut tag) = steering.look_up_flow(key, port, name);
+            let mut way = vec![to];
+            let found = loop {
+                let there = world.shards[to.index()].ctx.stack.borrow();
+                if there.holds(&flow) {
+                    break true;
+                }
+                let next = match there.stub_of(&flow) {
+                    Some(shard) => (ShardId(shard as u8), Tag::redirected(tag.epoch())),
+                    // The flow's life before this one ended there. It goes back, and the stub with it.
+                    None if tag.is_redirected() => break true,
+                    None => match walk(steering, to, key, port, tag) {
+                        Step::Forward { to, tag } => (to, tag),
+                        Step::Stay | Step::Expired => break false,
+                    },
+                };
+                (to, tag) = next;
+                way.push(to);
+                if way.len() > WAY_MAX {
+                    break false;
+                }
+            };
+            if !found {
+                lost.push(format!("{flow:?} at shard {at} is looked for at {way:?}"));
+            }
+        }
+    }
+    lost
+}
+
 fn one_run(seed: u64, layout: Layout, cookies: SynCookies, owner_bits: bool) -> Seen {
     let tcp = Config {
         syn_cookies: cookies,
@@ -136,6 +182,7 @@ fn one_run(seed: u64, layout: Layout, cookies: SynCookies, owner_bits: bool) -> 
         changes.go_on(world);
         if world.steps % LOOK == 0 {
             seen.problems.extend(held_twice(world));
+            seen.problems.extend(not_found(world));
         }
         seen.problems.is_empty() && world.peer.tally.broken.is_empty()
     });

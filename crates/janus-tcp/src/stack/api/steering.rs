@@ -198,8 +198,11 @@ impl Stack {
         self.make_stub(flow, shard, None)
     }
 
-    /// Like [`Stack::add_stub`] for a flow that has just moved to `shard`.
+    /// Like [`Stack::add_stub`] for a flow that has just moved to `shard`. A stub that stood here was of an older move.
     pub fn leave_stub(&mut self, flow: &FlowKey, shard: u16, moved: Moved) -> Result<(), Error> {
+        if let Some(older) = self.stub_of(flow) {
+            self.remove_stub(flow, older);
+        }
         self.make_stub(flow, shard, Some(moved))
     }
 

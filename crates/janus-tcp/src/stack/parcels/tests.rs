@@ -320,6 +320,20 @@ fn buffers_on_the_wire_come_home_by_way_of_each_stack() {
     pair.assert_clean();
 }
 
+/// A flow is sent on by a stack that had sent it before and never had it again: packets of now wait for the move of now.
+#[test]
+fn the_stub_of_a_later_move_takes_the_place_of_the_one_before() {
+    let (mut stack, _) = another(&Config::default());
+    let at = |epoch| Moved { epoch, stamp: 5 };
+    stack.leave_stub(&flow(1), 7, at(3)).expect("room");
+    stack.leave_stub(&flow(1), 8, at(4)).expect("room");
+    assert_eq!((stack.stubs(), stack.stub_of(&flow(1))), (1, Some(8)));
+    stack.forget_moves(0, u32::MAX, |epoch| epoch <= 3);
+    assert_eq!(stack.stub_of(&flow(1)), Some(8));
+    stack.forget_moves(0, u32::MAX, |epoch| epoch <= 4);
+    assert_eq!(stack.stub_of(&flow(1)), None);
+}
+
 /// The stack before it is lost with what it held, and owes this to who had left.
 #[test]
 fn a_stack_in_the_place_of_another_hands_on_what_others_wait_for() {
