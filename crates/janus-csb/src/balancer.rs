@@ -20,15 +20,18 @@
 //! from fragments.
 
 mod limits;
+mod news;
 
 #[cfg(test)]
 mod tests;
 
 pub use limits::{Limits, Phase, Refused, UpdateReport};
 
+use std::sync::atomic::Ordering;
+
 use crate::draft::Draft;
 use crate::exceptions;
-use crate::flow::Diverged;
+use crate::flow::{Diverged, Gone};
 use crate::io_end::IoEnd;
 use crate::publish::{Publisher, Reader};
 use crate::reports::{Inbox, Stamps, channel};
@@ -36,6 +39,7 @@ use crate::ring::Ring;
 use crate::shard::{ShardId, ShardSet};
 use crate::shard_end::ShardEnd;
 use crate::steering::{HISTORY, Steering};
+use news::Known;
 
 /// The writing end of the whole balancer.
 #[derive(Debug)]
@@ -49,13 +53,19 @@ pub struct Balancer {
     passes: u32,
     overflows: u32,
     stamps: Stamps,
+    /// The update under way is one that tells of moves.
+    tidies: bool,
+    /// What shards have kept is what differs from the published layout, in order: news will do next time.
+    known: Option<Known>,
+    /// What has moved, as far as the shards have told.
+    news: Vec<Gone>,
 }
 
 /// One shard, as the control side knows it.
 #[derive(Debug)]
 struct Member {
     inbox: Inbox,
-    /// Flows that differ from the pending layout, as the shard has reported them in the current traversal.
+    /// Flows that differ from the pending layout, as the shard has reported them in the current traversal, or before it.
     kept: Vec<Diverged>,
     finished: bool,
 }
@@ -83,6 +93,9 @@ impl Balancer {
             passes: 0,
             overflows: 0,
             stamps: Stamps::default(),
+            tidies: false,
+            known: None,
+            news: Vec::new(),
         }
     }
 
@@ -142,9 +155,31 @@ impl Balancer {
                 limit: self.limits.diverged,
             });
         }
-        (self.passes, self.overflows) = (0, 0);
-        self.traverse(next);
+        self.begin_with(next, false);
         Ok(())
+    }
+
+    fn begin_with(&mut self, next: Steering, tidies: bool) {
+        (self.passes, self.overflows, self.tidies) = (0, 0, tidies);
+        self.traverse(next);
+    }
+
+    /// Begins an update to the same layout, by which all learn of moves (rule 14). Where the last update was one of these too, shards tell only of
+    /// what has moved since; else, and from time to time, they look through all that they hold.
+    pub fn tidy(&mut self) -> Result<(), Refused> {
+        if self.stage != Stage::Idle {
+            return Err(Refused::Busy);
+        }
+        let next = self.next(|_| {})?;
+        let (kept, stamp) = (self.kept(), self.stamps.load(Ordering::Relaxed));
+        let news = self.known.is_some_and(|known| known.is_fresh(kept, stamp));
+        self.begin_with(if news { next.for_news() } else { next }, true);
+        Ok(())
+    }
+
+    /// Flows that shards have told of.
+    fn kept(&self) -> usize {
+        self.shards.iter().map(|member| member.kept.len()).sum()
     }
 
     /// Takes up another layout in the place of the pending one, which the walk goes on to include (rule 8): a pending
@@ -174,6 +209,7 @@ impl Balancer {
         if moved > 0 && self.current().exceptions().is_some() {
             return Err(Refused::Flows);
         }
+        self.forget_known();
         self.publisher.replace(next.swapped_as_it_is());
         self.stage = Stage::Publishing;
         Ok(())
@@ -200,13 +236,23 @@ impl Balancer {
 
     /// Every shard traverses, by the newest layout of `next`.
     fn traverse(&mut self, next: Steering) {
+        if !next.tells_news() {
+            self.forget_known();
+        }
+        self.news.clear();
         for member in &mut self.shards {
-            member.kept = Vec::new();
             member.finished = false;
         }
         self.passes += 1;
         self.publisher.replace(next);
         self.stage = Stage::Traversing;
+    }
+
+    fn forget_known(&mut self) {
+        self.known = None;
+        for member in &mut self.shards {
+            member.kept = Vec::new();
+        }
     }
 
     /// Makes one step of the update if it can be made, and says where it is then. Never waits.
@@ -246,34 +292,45 @@ impl Balancer {
     fn gather(&mut self) {
         // The flows of a shard that is gone are gone with it.
         self.shards.retain(|member| !member.inbox.is_gone());
-        let pass = self.current().pass();
+        let (pass, news) = (self.current().pass(), self.current().tells_news());
         let limit = self.limits.diverged;
-        let mut diverged = 0;
-        let mut gone = Vec::new();
+        let (mut taken, mut gone) = (self.news.len(), Vec::new());
         for member in &mut self.shards {
+            let known = if news { 0 } else { member.kept.len() };
+            taken += known;
             // No more than the limit and a chunk is ever taken in.
-            while diverged + member.kept.len() <= limit
+            while taken <= limit
                 && let Some(chunk) = member.inbox.take()
             {
                 if Some(chunk.pass) == pass {
+                    taken += chunk.kept.len() + chunk.gone.len();
                     member.kept.extend(chunk.kept);
                     gone.extend(chunk.gone);
                     member.finished |= chunk.last;
                 }
             }
-            diverged += member.kept.len();
         }
-        for (shard, flow) in gone {
+        if news {
+            self.news.append(&mut gone);
+        }
+        for Gone { at, flow, .. } in gone {
             let mut members = self.shards.iter_mut();
-            if let Some(member) = members.find(|member| member.inbox.shard == shard) {
+            if let Some(member) = members.find(|member| member.inbox.shard == at) {
                 member.kept.push(flow);
             }
         }
-        if diverged > limit {
+        let finished = self.living().all(|member| member.finished);
+        if taken > limit || finished && self.news_are_too_many() {
             self.overflow();
-        } else if self.living().all(|member| member.finished) {
+        } else if finished {
             self.stage = Stage::Building;
         }
+    }
+
+    /// Whether more would differ than may, once they are entered.
+    fn news_are_too_many(&self) -> bool {
+        let away = self.news.iter().filter(|gone| !gone.home).count();
+        away > 0 && self.kept() + away > self.limits.diverged
     }
 
     /// Too many flows differ. The published ring is taken up again: only what was created since the update began can
@@ -292,17 +349,23 @@ impl Balancer {
 
     /// Rule 7: every shard has finished.
     fn publish(&mut self) {
-        let reports: Vec<_> = self
-            .shards
-            .iter_mut()
-            .map(|member| (member.inbox.shard, std::mem::take(&mut member.kept)))
+        let news = self.current().tells_news();
+        let told = match news {
+            true => self.enter_news(),
+            false => self.kept(),
+        };
+        let diverged = self.kept();
+        let shards = self.shards.iter();
+        let reports: Vec<_> = shards
+            .map(|member| (member.inbox.shard, &member.kept[..]))
             .collect();
-        let diverged = reports.iter().map(|(_, kept)| kept.len()).sum();
         let (exceptions, keys) = exceptions::build(&reports, self.limits.seed);
         let held = self.held();
         self.last = UpdateReport {
             updates: self.last.updates + 1,
+            of_news: self.last.of_news + u64::from(news),
             held,
+            told,
             diverged,
             keys: keys.len(),
             transient_bytes: diverged * (size_of::<Diverged>() + size_of::<u64>())
@@ -322,6 +385,31 @@ impl Balancer {
         (self.last.marked_cells, self.last.cells) = next.published().ring().marks();
         self.publisher.replace(next);
         self.stage = Stage::Publishing;
+        match self.tidies {
+            true => self.keep_known(),
+            false => self.forget_known(),
+        }
+    }
+
+    /// Enters what has moved into what is known. Returns how much that is.
+    fn enter_news(&mut self) -> usize {
+        let news = news::in_order(std::mem::take(&mut self.news));
+        for member in &mut self.shards {
+            member.kept = news::entered(&member.kept, &news, member.inbox.shard);
+        }
+        news.len()
+    }
+
+    /// More such updates may follow.
+    fn keep_known(&mut self) {
+        if self.known.is_some() {
+            return;
+        }
+        for member in &mut self.shards {
+            member.kept.sort_unstable_by_key(Diverged::place);
+        }
+        let stamp = self.stamps.load(Ordering::Relaxed);
+        self.known = Some(Known::new(self.kept(), stamp));
     }
 
     fn drain(&mut self, round: u32) {

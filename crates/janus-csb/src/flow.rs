@@ -1,5 +1,7 @@
 //! The balancer's names for a flow: its key, its local port, its name; and a flow that stays where the ring no longer says. Knows no ring.
 
+use crate::shard::ShardId;
+
 /// The name of a flow, equal for equal tuples and for no others that live at the same time: an IPv4 tuple as it is
 /// (96 bits), an IPv6 tuple as a 128-bit keyed hash. Needed only where several flows have one key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
@@ -26,6 +28,16 @@ pub(crate) struct Diverged {
     stamp: u32,
 }
 
+/// A flow that has left a shard.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gone {
+    /// Where it is.
+    pub(crate) at: ShardId,
+    /// The newest ring gives it to that shard.
+    pub(crate) home: bool,
+    pub(crate) flow: Diverged,
+}
+
 impl Diverged {
     pub(crate) fn new(key: u32, id: FlowId, stamp: u32) -> Diverged {
         Diverged {
@@ -38,6 +50,11 @@ impl Diverged {
     /// Whether this was seen after `other`. Stamps wrap; those of one update are close together.
     pub(crate) fn is_later(&self, other: &Diverged) -> bool {
         (self.stamp.wrapping_sub(other.stamp) as i32) > 0
+    }
+
+    /// By what reports are sorted: the key, and the name among those of one key.
+    pub(crate) fn place(&self) -> (u32, [u64; 2]) {
+        (self.key, self.id)
     }
 
     pub(crate) fn id(&self) -> FlowId {

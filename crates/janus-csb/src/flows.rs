@@ -1,7 +1,7 @@
 //! A shard's flows as an update visits them: how the shard keeps them is behind [`Flows`], and the filter they are shown to keeps those that
 //! the newest ring gives to another shard.
 
-use crate::flow::{Diverged, FlowId, Held};
+use crate::flow::{Diverged, FlowId, Gone, Held};
 use crate::ring::BATCH;
 use crate::shard::ShardId;
 use crate::steering::Layout;
@@ -14,6 +14,9 @@ mod tests;
 pub trait Flows {
     /// Visits on from `cursor` (0: the beginning), at most about `budget` records, and gives the new cursor, or `None`
     /// at the end. A flow that is in place from the first visit to the last is shown to the filter at least once.
+    ///
+    /// Where the filter says [`news_only`](DivergenceFilter::news_only) no flow need be shown, and what has [gone](DivergenceFilter::gone_to)
+    /// must be.
     ///
     /// A visit from 0 begins anew, whether or not an earlier traversal came to its end. From then until a visit gives
     /// `None`, flows that change their place are kept for [`take_moved`](Flows::take_moved).
@@ -39,22 +42,24 @@ pub struct DivergenceFilter<'a> {
     layout: &'a Layout,
     me: ShardId,
     stamp: u32,
+    news: bool,
     kept: &'a mut Vec<Diverged>,
-    gone: &'a mut Vec<(ShardId, Diverged)>,
+    gone: &'a mut Vec<Gone>,
 }
 
 impl<'a> DivergenceFilter<'a> {
     pub(crate) fn new(
         layout: &'a Layout,
         me: ShardId,
-        stamp: u32,
+        (stamp, news): (u32, bool),
         kept: &'a mut Vec<Diverged>,
-        gone: &'a mut Vec<(ShardId, Diverged)>,
+        gone: &'a mut Vec<Gone>,
     ) -> DivergenceFilter<'a> {
         DivergenceFilter {
             layout,
             me,
             stamp,
+            news,
             kept,
             gone,
         }
@@ -63,10 +68,17 @@ impl<'a> DivergenceFilter<'a> {
     /// A flow has left this shard for another, at a moment of this [stamp](crate::ShardEnd::stamp), and a stub stands here (rule 14).
     #[cold]
     pub fn gone_to(&mut self, at: ShardId, stamp: u32, held: Held) {
-        if self.layout.owner(held.key, held.port) != at {
+        let home = self.layout.owner(held.key, held.port) == at;
+        // Of those at home nothing is known, unless it was known before.
+        if !home || self.news {
             let flow = Diverged::new(held.key, held.id, stamp);
-            self.gone.push((at, flow));
+            self.gone.push(Gone { at, home, flow });
         }
+    }
+
+    /// Whether all that differed is known, but for what has moved since.
+    pub fn news_only(&self) -> bool {
+        self.news
     }
 
     /// The shard holds a flow with this key and local port; its name is asked for only if it must be kept.

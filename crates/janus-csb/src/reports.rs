@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
-use crate::flow::Diverged;
+use crate::flow::{Diverged, Gone};
 use crate::shard::ShardId;
 
 /// Flows in a chunk; 12 KiB.
@@ -19,7 +19,7 @@ pub(crate) struct Chunk {
     pub(crate) pass: u64,
     pub(crate) kept: Vec<Diverged>,
     /// Flows that have left the shard, and where they are.
-    pub(crate) gone: Vec<(ShardId, Diverged)>,
+    pub(crate) gone: Vec<Gone>,
     /// The last of its traversal.
     pub(crate) last: bool,
 }

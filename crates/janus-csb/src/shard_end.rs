@@ -1,6 +1,6 @@
 //! The balancer's end in a shard: its view of the rings, and its part of an update, in slices between two batches.
 
-use crate::flow::{Diverged, FlowId};
+use crate::flow::{Diverged, FlowId, Gone};
 use crate::flows::{DivergenceFilter, Flows};
 use crate::publish::Reader;
 use crate::reports::{CHUNK, Chunk, Outbox};
@@ -32,7 +32,7 @@ pub struct ShardEnd {
     /// Found and not sent yet.
     kept: Vec<Diverged>,
     /// Where flows that have left are.
-    gone: Vec<(ShardId, Diverged)>,
+    gone: Vec<Gone>,
     finished: bool,
     drained: u32,
 }
@@ -121,10 +121,11 @@ impl ShardEnd {
         // Waiting reports go first: while the control side lags no new flows are visited, and memory stays bounded.
         let lags = self.is_laden() && !self.send(false);
         if let Some(cursor) = self.cursor {
-            let layout = self.reader.current().newest();
-            let stamp = self.outbox.stamp();
+            let steering = self.reader.current();
+            let layout = steering.newest();
+            let seen = (self.outbox.stamp(), steering.tells_news());
             let (kept, gone) = (&mut self.kept, &mut self.gone);
-            let mut filter = DivergenceFilter::new(layout, self.me, stamp, kept, gone);
+            let mut filter = DivergenceFilter::new(layout, self.me, seen, kept, gone);
             if !lags {
                 self.cursor = flows.visit(cursor, budget, &mut filter);
             }

@@ -108,6 +108,8 @@ pub struct Steering {
     exceptions: Option<Arc<Exceptions>>,
     /// The traversal that shards are to make while a layout is pending; each has another number.
     pass: u64,
+    /// It is for what has moved since the last one.
+    news: bool,
     /// The last round of draining that shards are asked for; rounds are numbered through, from 1.
     round: u32,
 }
@@ -121,6 +123,7 @@ impl Steering {
             published: 0,
             exceptions: None,
             pass: 0,
+            news: false,
             round: 0,
         }
     }
@@ -222,6 +225,11 @@ impl Steering {
         self.is_pending().then_some(self.pass)
     }
 
+    /// Whether shards tell only of what has moved.
+    pub(crate) fn tells_news(&self) -> bool {
+        self.news
+    }
+
     /// The last round of draining asked for.
     pub(crate) fn round(&self) -> u32 {
         self.round
@@ -251,14 +259,20 @@ impl Steering {
             // plane that goes on proposing without publishing gets here.
             next.published = next.published.saturating_sub(1);
         }
-        next.pass += 1;
+        (next.pass, next.news) = (next.pass + 1, false);
         Ok(next)
+    }
+
+    /// This steering, whose newest layout is that before it: what differed differs still, and shards tell of moves.
+    pub(crate) fn for_news(self) -> Steering {
+        Steering { news: true, ..self }
     }
 
     /// Returns this steering with one more traversal asked of every shard.
     pub(crate) fn passed_again(&self) -> Steering {
         Steering {
             pass: self.pass + 1,
+            news: false,
             ..self.clone()
         }
     }

@@ -99,9 +99,14 @@ pub enum Phase {
 pub struct UpdateReport {
     /// Updates published so far, this one included.
     pub updates: u64,
+    /// Those among them for which shards told of moves only.
+    pub of_news: u64,
     /// Flows that the shards held when they were traversed.
     pub held: usize,
-    /// Reports of flows that differ from the ring; a flow that moved on the way may be reported twice.
+    /// Flows that shards have told of for it.
+    pub told: usize,
+    /// Flows that differ from the ring, as far as is known: one that moved on the way may be counted twice, and one that has ended since it
+    /// was told of is too.
     pub diverged: usize,
     /// Keys among them.
     pub keys: usize,

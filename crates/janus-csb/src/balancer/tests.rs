@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 mod bounds;
+mod tidy;
 
 use super::*;
 use crate::{DivergenceFilter, FlowId, Flows, Held, ShardId, Step, Work, walk};
@@ -9,6 +10,8 @@ use crate::{DivergenceFilter, FlowId, Flows, Held, ShardId, Step, Work, walk};
 #[derive(Default)]
 struct Table {
     flows: BTreeMap<u64, Held>,
+    /// What has left it, where to, and when.
+    gone: Vec<(ShardId, u32, Held)>,
 }
 
 impl Flows for Table {
@@ -18,6 +21,14 @@ impl Flows for Table {
         budget: usize,
         filter: &mut DivergenceFilter<'_>,
     ) -> Option<u64> {
+        if cursor == 0 {
+            for &(at, stamp, held) in &self.gone {
+                filter.gone_to(at, stamp, held);
+            }
+        }
+        if filter.news_only() {
+            return None;
+        }
         let mut next = None;
         for (&name, &held) in self.flows.range(cursor..).take(budget) {
             filter.held(held);

@@ -15,7 +15,7 @@ mod radix;
 ///
 /// A flow may be reported twice (visited, and then moved): that changes nothing.
 pub(crate) fn build(
-    reports: &[(ShardId, Vec<Diverged>)],
+    reports: &[(ShardId, &[Diverged])],
     seed: u64,
 ) -> (Option<Exceptions>, Vec<u32>) {
     let mut sorted = Vec::with_capacity(reports.iter().map(|(_, kept)| kept.len()).sum());
@@ -54,7 +54,7 @@ pub(crate) fn build(
 
 /// The flows whose key is contested. One name may come from two shards, when a flow ended at one of them after it was
 /// seen and was opened again at the other: the later report is of the one that lives.
-fn exact(reports: &[(ShardId, Vec<Diverged>)], contested: &[u32]) -> HashMap<FlowId, ShardId> {
+fn exact(reports: &[(ShardId, &[Diverged])], contested: &[u32]) -> HashMap<FlowId, ShardId> {
     if contested.is_empty() {
         return HashMap::new();
     }
@@ -67,7 +67,7 @@ fn exact(reports: &[(ShardId, Vec<Diverged>)], contested: &[u32]) -> HashMap<Flo
     }
     let mut seen: HashMap<FlowId, (ShardId, &Diverged)> = HashMap::new();
     for (shard, kept) in reports {
-        for flow in kept {
+        for flow in *kept {
             let (word, bit) = bit(flow.key);
             if bits[word] & bit == 0 || contested.binary_search(&flow.key).is_err() {
                 continue;

@@ -28,11 +28,11 @@ proptest! {
         let (mut alone, mut together) = (Vec::new(), Vec::new());
         let mut gone = Vec::new();
         let mut filter =
-            DivergenceFilter::new(steering.newest(), ShardId(me), 7, &mut alone, &mut gone);
+            DivergenceFilter::new(steering.newest(), ShardId(me), (7, false), &mut alone, &mut gone);
         for flow in &flows {
             filter.flow(flow.0, flow.1, || name(flow));
         }
-        let mut filter = DivergenceFilter::new(steering.newest(), ShardId(me), 7, &mut together, &mut gone);
+        let mut filter = DivergenceFilter::new(steering.newest(), ShardId(me), (7, false), &mut together, &mut gone);
         let mut batch = FlowBatch::new((0, 0));
         for flow in &flows {
             if batch.add(flow.0, flow.1, *flow) {

@@ -323,6 +323,11 @@ impl World {
             self.forget(state, s);
         }
         let shard = &mut state.shards[usize::from(s)];
+        let news = self.tells_news(shard.view);
+        if news {
+            // Its stubs are all that it looks at.
+            shard.visited = STORES - 1;
+        }
         let (view, store) = (shard.view, shard.visited);
         shard.visited += 1;
         for flow in 0..FLOWS as u8 {
@@ -330,7 +335,7 @@ impl World {
             let bit = found_bit(flow, s);
             let held = it.holder == Some(s);
             let moved = state.moved & bit != 0 && (held || self.is(Weak::TellTheDead));
-            if self.owner(view) != s && (moved || held && it.store as u8 == store) {
+            if !news && self.owner(view) != s && (moved || held && it.store as u8 == store) {
                 let events = it.events;
                 match self.is(Weak::AnyReport) {
                     true => state.found[usize::from(view)] |= bit,
@@ -342,12 +347,16 @@ impl World {
             let stub = state.flows[usize::from(flow)].stubs[usize::from(s)];
             if let Some(Stub { to, at, .. }) = stub
                 && store == STORES - 1
-                && self.owner(view) != to
                 && !self.is(Weak::SilentStubs)
             {
                 let it = &state.flows[usize::from(flow)];
                 let late = self.is(Weak::StubsTellOfNow);
-                report(state, view, flow, to, if late { it.events } else { at });
+                let at = if late { it.events } else { at };
+                if self.owner(view) != to {
+                    report(state, view, flow, to, at);
+                } else if news {
+                    report_home(state, view, flow, at);
+                }
             }
         }
     }
@@ -376,8 +385,11 @@ impl World {
             }
         }
         state.newest += 1;
-        state.found[usize::from(state.newest)] = 0;
-        state.found_at[usize::from(state.newest)] = [0; FLOWS];
+        let (newest, published) = (usize::from(state.newest), usize::from(state.published));
+        (state.found[newest], state.found_at[newest]) = match self.tells_news(state.newest) {
+            true => (state.found[published], state.found_at[published]),
+            false => (0, [0; FLOWS]),
+        };
         state.phase = Phase::Traversing;
         state.shards.iter_mut().for_each(|shard| shard.round = 0);
         state.rings.unmark();
@@ -422,8 +434,17 @@ fn report(state: &mut State, view: u8, flow: u8, shard: u8, at: u8) {
         &mut state.found[usize::from(view)],
         &mut state.found_at[usize::from(view)][usize::from(flow)],
     );
-    if *found & found_bits(flow) == 0 || at >= *before {
+    if at >= *before {
         *found = *found & !found_bits(flow) | found_bit(flow, shard);
+        *before = at;
+    }
+}
+
+/// A flow that may have been told of is where the ring says, since so many events.
+fn report_home(state: &mut State, view: u8, flow: u8, at: u8) {
+    let before = &mut state.found_at[usize::from(view)][usize::from(flow)];
+    if at >= *before {
+        state.found[usize::from(view)] &= !found_bits(flow);
         *before = at;
     }
 }

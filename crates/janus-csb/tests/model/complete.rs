@@ -377,6 +377,39 @@ fn a_shard_dies() {
     );
 }
 
+fn telling_news(config: Config) -> Config {
+    Config {
+        news: true,
+        ..config
+    }
+}
+
+#[test]
+fn shards_tell_of_moves_only() {
+    let moving = |stubs, config| telling_news(moving(stubs, config));
+    nothing_is_lost(
+        "news",
+        |action| matches!(action, Action::Arrive(_)),
+        &[
+            moving(1, world(&[0, 1, 1], &[MOVING])),
+            moving(2, world(&[0, 0, 0, 0], &[MOVING_TWICE])),
+        ],
+        &[
+            moving(1, world(&[0, 0, 0], &[MOVING_REUSE])),
+            moving(1, wrong(&[1], world(&[0, 0, 0], &[MOVING]))),
+            moving(1, world(&[0, 1, 1], &[MOVING_REUSE])),
+            moving(1, world(&[0, 1, 1, 0], &[MOVING])),
+            moving(2, world(&[0, 1, 1, 1], &[MOVING_TWICE])),
+            moving(2, world(&[0, 1, 1], &[REFUSED_CLOSING])),
+            moving(1, world(&[0, 0, 0], &[MOVING_COOKIE])),
+            moving(1, world(&[0, 1, 1], &[MOVING_OPEN])),
+            moving(1, world(&[0, 1, 1], &[MOVING, SHORT])),
+            dying(moving(2, world(&[0, 1, 1], &[MOVING]))),
+            dying(moving(2, world(&[0, 0, 0], &[MOVING_AGAIN]))),
+        ],
+    );
+}
+
 #[test]
 fn a_shard_that_leaves_is_emptied() {
     nothing_is_lost(

@@ -43,6 +43,8 @@ pub(crate) enum Weak {
     StubsCreate,
     /// 14: a flow that has moved moves again before an update has told of it.
     MoveAgain,
+    /// 14: of another ring too shards tell only what has moved since the last.
+    NewsOfRings,
     /// 14: the stubs of a shard that dies are lost with the flows that it held.
     StubsDie,
     /// `Set_fly` is asked before filter, exact map and `H_diff`, and kept when another ring is published.

@@ -242,6 +242,15 @@ fn rule_14_a_stub_outlives_an_update() {
 }
 
 #[test]
+fn rule_14_of_another_ring_all_is_told() {
+    let config = Config {
+        news: true,
+        ..moving(&[0, 1], &[MOVING])
+    };
+    breaks(Weak::NewsOfRings, Violation::Reset, config);
+}
+
+#[test]
 fn rule_14_stubs_outlive_their_shards_flows() {
     let config = Config {
         deaths: 1,

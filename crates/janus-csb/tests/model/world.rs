@@ -35,6 +35,8 @@ pub(crate) struct Config {
     pub(crate) deaths: u8,
     /// The shard that leaves when it may.
     pub(crate) leaves: Nobody,
+    /// Where a ring is that before it, shards tell of moves only.
+    pub(crate) news: bool,
     /// Whether SYN-ACKs teach the I/O cores.
     pub(crate) fly: bool,
     /// Rounds of draining.
@@ -57,6 +59,7 @@ impl Config {
             losses: 0,
             deaths: 0,
             leaves: None,
+            news: false,
             fly: false,
             rounds: 3,
             all_arrive: false,
@@ -158,6 +161,16 @@ impl World {
 
     pub(crate) fn owner(&self, epoch: u8) -> u8 {
         self.config.owners[usize::from(epoch)]
+    }
+
+    /// Whether shards tell only what has moved since the ring before, which was the same.
+    pub(crate) fn tells_news(&self, epoch: u8) -> bool {
+        let rings = &self.config.owners;
+        let before = usize::from(epoch)
+            .checked_sub(1)
+            .map(|before| rings[before]);
+        let same = before == Some(self.owner(epoch)) || self.is(Weak::NewsOfRings);
+        self.config.news && same
     }
 
     pub(crate) fn is(&self, weak: Weak) -> bool {

@@ -41,6 +41,8 @@ pub(crate) struct Conductor {
     pub(crate) under_way: Option<PortSets>,
     /// Whether the update under way is to a ring of the policy.
     pub(crate) planned: bool,
+    /// When the update under way began, if it is to tell of moves.
+    pub(crate) tidies_since: Option<janus_tcp::Instant>,
     pub(crate) watch: Option<Watch>,
     pub(crate) watchdog: Watchdog,
     pub(crate) alarms: Alarms,
@@ -180,9 +182,14 @@ impl Conductor {
         let after = if before == Phase::Idle && self.wants() {
             let wanted = self.mailbox.take();
             self.mailbox.set_updates(true);
-            match balancer.begin(|draft| wanted.enter(draft)) {
+            let begun = match wanted.changes() {
+                true => balancer.begin(|draft| wanted.enter(draft)),
+                false => balancer.tidy(),
+            };
+            match begun {
                 Ok(()) => {
                     self.planned = wanted.planned;
+                    self.tidies_since = wanted.tidy.then(|| self.clock.now());
                     self.under_way = Some(wanted.ports);
                 }
                 Err(_) => {
@@ -199,6 +206,10 @@ impl Conductor {
         if after == Phase::Idle && before != Phase::Idle {
             let planned = std::mem::take(&mut self.planned);
             self.mailbox.finished(*balancer.last(), planned);
+            if let Some(since) = self.tidies_since.take() {
+                let took = self.clock.now().saturating_since(since);
+                self.mailbox.tidied_in(took);
+            }
             // Also when its plan gave way to weights that were set meanwhile.
             if let Some(watch) = &mut self.watch {
                 watch.finished();

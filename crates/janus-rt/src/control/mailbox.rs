@@ -10,6 +10,7 @@ use janus_csb::policy::HeatBoard;
 use janus_csb::{Ring, UpdateReport};
 use janus_io::Counter;
 use janus_io::park::Unparker;
+use janus_tcp::Instant;
 
 use super::hunger::Hunger;
 use super::rests::Rests;
@@ -38,9 +39,15 @@ pub(crate) struct ControlMailbox {
     rests: Rests,
     /// An update is under way, or about to be.
     updates: AtomicBool,
+    /// How often [`TIDY`] is doubled.
+    tidy_doublings: AtomicU32,
     /// Bits of the kinds of losses for which no ring is needed: a warning has just reported these.
     pub(crate) quiet: AtomicU32,
 }
+
+/// Time between two moments at which updates are asked for that tell of moves, at first, and how often it is doubled at most.
+const TIDY: Duration = Duration::from_millis(100);
+const TIDY_DOUBLINGS: u32 = 6;
 
 /// Changes for the next update. Of two requests for one thing the later counts.
 #[derive(Default)]
@@ -79,8 +86,13 @@ impl Roles {
 
 impl Wanted {
     pub(crate) fn is_empty(&self) -> bool {
-        let rings = self.ring.is_none() && self.weights.is_none() && self.roles.is_none();
-        self.ports.is_empty() && rings && !self.tidy
+        !self.changes() && !self.tidy
+    }
+
+    /// Whether it is to another layout.
+    pub(crate) fn changes(&self) -> bool {
+        let ring = self.ring.is_some() || self.weights.is_some() || self.roles.is_some();
+        ring || !self.ports.is_empty()
     }
 }
 
@@ -159,6 +171,7 @@ impl ControlMailbox {
             lost: AtomicBool::new(false),
             rests: Rests::new(shards + io_cores),
             updates: AtomicBool::new(false),
+            tidy_doublings: AtomicU32::new(0),
             quiet: AtomicU32::new(0),
         }
     }
@@ -313,6 +326,22 @@ impl ControlMailbox {
         if !before {
             self.ring();
         }
+    }
+
+    /// The next moment at which such updates are asked for: the same for all cores, so that one does for all. Two let a stub go.
+    pub(crate) fn next_tidy(&self, now: Instant) -> Instant {
+        let doublings = self.tidy_doublings.load(Ordering::Relaxed);
+        let period = (TIDY.as_nanos() as u64) << doublings;
+        Instant::from_nanos((now.as_nanos() / period + 1) * period)
+    }
+
+    /// The last of them took so long: they are to take a quarter of the time at most.
+    pub(crate) fn tidied_in(&self, took: Duration) {
+        let mut doublings = 0;
+        while doublings < TIDY_DOUBLINGS && TIDY * (1 << doublings) < 4 * took {
+            doublings += 1;
+        }
+        self.tidy_doublings.store(doublings, Ordering::Relaxed);
     }
 
     /// Requests another policy, or another time between its looks.

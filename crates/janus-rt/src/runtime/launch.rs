@@ -188,6 +188,7 @@ fn conductor(
         parker,
         under_way: None,
         planned: false,
+        tidies_since: None,
         watch,
         watchdog,
         alarms: Alarms::new(

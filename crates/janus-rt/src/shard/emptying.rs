@@ -17,6 +17,8 @@ const PLACES_MAX: usize = 4_096;
 const SLICE: Duration = Duration::from_micros(80);
 /// A slice is followed by a pause of so many times its length: moving has three tenths of the core's time.
 const REST: (u32, u32) = (7, 3);
+/// A slice that begins late is made up for, but by no more than this: a turn may be long, and a share of it is due.
+const LATE_MAX: Duration = Duration::from_millis(1);
 /// How long after a pass the next one begins at the earliest: tasks come to rest.
 const PAUSE: Duration = Duration::from_millis(100);
 /// A pass that moved nothing is followed by a pause of as many times its length.
@@ -67,6 +69,10 @@ impl CoreContext {
         }
         let clock = self.shared.clock;
         let from = clock.now();
+        let late = emptying
+            .next
+            .map_or(Duration::ZERO, |at| now.saturating_since(at));
+        let due = Instant::from_nanos(now.as_nanos() - late.min(LATE_MAX).as_nanos() as u64);
         if emptying.cursor.is_none() {
             (emptying.begun, emptying.moved) = (now, 0);
             emptying.cursor = Some(0);
@@ -86,7 +92,7 @@ impl CoreContext {
         board.moving_ns.add(took.as_nanos() as u64);
         let rest = (took * REST.0 / REST.1).max(ROOM_WAIT);
         let length = now.saturating_since(emptying.begun);
-        emptying.next = Some(now + took + rest);
+        emptying.next = Some(due + took + rest);
         if emptying.cursor.is_none() {
             if emptying.moved > 0 {
                 self.shared.mailbox.want_tidy();

@@ -7,7 +7,6 @@ mod settled;
 pub(crate) mod trips;
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use janus_csb::{Epoch, ShardId};
 use janus_io::mpsc::{Receiver, SendError};
@@ -19,8 +18,6 @@ use super::giving::{Answer, Held, Stays, Ticket};
 use super::handlers::HandlerName;
 use settled::Settled;
 
-/// Time between two moments at which updates are asked for that tell of moves: two let a stub go.
-const TIDY: Duration = Duration::from_millis(100);
 /// With so many stubs here nothing moves by itself. The rest of the places is for parcels that are refused and for tuples of others.
 const STUBS: usize = STUBS_MAX as usize / 16 * 15;
 /// Arrivals taken out of the ring at a time: what a look for their flows reads is fetched for all of them at once.
@@ -158,12 +155,6 @@ impl Moves {
     }
 }
 
-/// The next moment at which updates are asked for: the same for all cores, so that one does for all.
-fn next_tidy(now: Instant) -> Instant {
-    let period = TIDY.as_nanos() as u64;
-    Instant::from_nanos((now.as_nanos() / period + 1) * period)
-}
-
 impl CoreContext {
     /// Takes in what has arrived. `None`: somebody is about to send, and nothing else may be done before; else whether anything moved.
     pub(super) fn take_arrivals(&self) -> Option<bool> {
@@ -234,7 +225,7 @@ impl CoreContext {
 
     /// Whether there are so many stubs that updates should follow each other until they have gone.
     pub(super) fn has_many_stubs(&self) -> bool {
-        self.stack.borrow().stubs_of_moves() >= STUBS / 4
+        self.stack.borrow().stubs_of_moves() >= STUBS / 2
     }
 
     /// Sends a flow that no task has to another shard. False, and the flow is where it was, if it cannot go now.
@@ -310,7 +301,7 @@ impl CoreContext {
     }
 
     fn stub_stands(&self) {
-        let due = next_tidy(self.now.get());
+        let due = self.shared.mailbox.next_tidy(self.now.get());
         self.moves.borrow_mut().tidy_at.get_or_insert(due);
     }
 
@@ -323,7 +314,7 @@ impl CoreContext {
             return;
         }
         let stand = self.stack.borrow().stubs_of_moves() > 0;
-        moves.tidy_at = stand.then(|| next_tidy(now));
+        moves.tidy_at = stand.then(|| self.shared.mailbox.next_tidy(now));
         drop(moves);
         if stand {
             self.shared.mailbox.want_tidy();

@@ -106,14 +106,16 @@ impl Flows for StackFlows<'_> {
         budget: usize,
         filter: &mut DivergenceFilter<'_>,
     ) -> Option<u64> {
+        let news = filter.news_only();
         if cursor == 0 {
-            self.stack.track_moves(true);
+            self.stack.track_moves(!news);
         }
         let stubs = self.stack.stubs_of_moves() > 0;
         let place = cursor & (HELD - 1);
         let next = match cursor & !(HELD - 1) {
             0 if stubs => Some(self.forget(place as u32, budget)),
             GONE => self.tell(place as u32, budget, filter),
+            _ if news => stubs.then_some(GONE),
             pass => {
                 let place = if pass == HELD { place } else { 0 };
                 let next = self.show_held(place, budget, filter);

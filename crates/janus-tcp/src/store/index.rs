@@ -45,7 +45,7 @@ impl Index {
             table: FlowTable::new(flows, growth)?,
             half_open: HalfOpens::new(config.max_half_open, growth)?,
             time_wait: TimeWaits::new(config.max_time_wait, growth)?,
-            stubs: Stubs::default(),
+            stubs: Stubs::new(growth),
             moves: Moves::default(),
             listeners: Listeners::new(),
             limits: Limits::default(),

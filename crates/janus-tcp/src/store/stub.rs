@@ -13,8 +13,8 @@ use janus_wire::FlowKey;
 
 use crate::store::flows::{Family, Flows};
 
-/// Stubs a stack may hold: 64 MiB of them, over IPv6 96.
-pub const STUBS_MAX: u32 = 1 << 20;
+/// Stubs a stack may hold: 256 MiB of them, over IPv6 384.
+pub const STUBS_MAX: u32 = 1 << 22;
 /// Stubs whose table groups are asked for before they go: about what memory takes to answer.
 pub(crate) const AHEAD: u32 = 8;
 
@@ -36,18 +36,26 @@ pub struct Moved {
 }
 
 /// The store, made when the first stub comes.
-#[derive(Default)]
 pub(crate) struct Stubs {
     store: Option<Flows<Stub>>,
+    growth: Growth,
     /// Those that moves have left.
     moved: usize,
 }
 
 impl Stubs {
+    pub(crate) fn new(growth: &Growth) -> Stubs {
+        Stubs {
+            store: None,
+            growth: growth.clone(),
+            moved: 0,
+        }
+    }
+
     /// Keeps a stub for `flow`. `None`: there is no place for it.
     pub(crate) fn add(&mut self, flow: &FlowKey, stub: Stub) -> Option<u32> {
         if self.store.is_none() {
-            self.store = Some(Flows::new(STUBS_MAX, &Growth::Inline).ok()?);
+            self.store = Some(Flows::new(STUBS_MAX, &self.growth).ok()?);
         }
         let store = self.store.as_mut()?;
         let id = store.alloc(flow)?;
