@@ -111,7 +111,7 @@ impl Far {
             credit: 0,
             interleaved: false,
             in_pieces: false,
-            due: VecDeque::with_capacity(1 << 16),
+            due: nothing_due(),
             idle,
             told: VecDeque::with_capacity(TOLD_MAX),
             pace: None,
@@ -594,6 +594,21 @@ fn lengths(app: &App, plan: &Plan) -> Lengths {
             App::Http { .. } => plan.response_len.load(Ordering::Relaxed),
         },
     }
+}
+
+/// Touched, as it is the load's: what comes into memory later counts as a server's.
+fn nothing_due() -> VecDeque<Due> {
+    let any = Due {
+        conn: 0,
+        seq: 0,
+        ack: 0,
+        ts_val: 0,
+        ts_echo: 0,
+        what: What::Ack,
+    };
+    let mut due = VecDeque::from(vec![any; 1 << 16]);
+    due.clear();
+    due
 }
 
 fn wake_up(parked: &Parked, lengths: Lengths, what: What) -> Due {

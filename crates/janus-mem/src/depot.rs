@@ -5,7 +5,7 @@ use crate::frame::SLOT_SIZE;
 use crate::growth::{Grown, Growth};
 use crate::part::SLOT_BITS;
 use crate::pool::{MAGAZINE, MAGAZINES, Pool, RESERVE_MAX};
-use crate::region::{MemError, RegionKind};
+use crate::region::{HUGE_PAGE, MemError, RegionKind};
 use crate::registry::{self, Entry};
 use crate::stacks::NONE;
 use core::fmt;
@@ -279,8 +279,7 @@ impl Depot {
                     for (place, slot) in out.iter_mut().zip(from + 1..=from + n) {
                         *place = slot;
                     }
-                    // Within an eighth of the end of what is ready, or 8 magazines: time for the next chunk.
-                    if limit < self.capacity && limit - from - n <= (limit / 8).max(8 * batch) {
+                    if limit < self.capacity && limit - from - n <= ahead(limit, batch) {
                         self.grown.ask_ahead();
                     }
                     return n as usize;
@@ -298,6 +297,16 @@ impl Depot {
         registry::base(self.entry.id)
             .wrapping_add(slot as usize * SLOT_SIZE)
             .cast()
+    }
+}
+
+/// Buffers that are left of `limit` ready ones when the next chunk is asked for: an eighth, or 8 magazines. Below a huge page a quarter,
+/// as a chunk that is late costs little there, and a server that is idle keeps what was once made ready.
+fn ahead(limit: u32, batch: u32) -> u32 {
+    if limit < HUGE_PAGE as u32 / SLOT_SIZE as u32 {
+        limit / 4
+    } else {
+        (limit / 8).max(8 * batch)
     }
 }
 

@@ -28,8 +28,11 @@ pub enum Growth {
 /// Handle of the thread that commits and touches memory. The thread ends with its last handle.
 #[derive(Clone, Debug)]
 pub struct Toucher {
-    requests: Sender<Arc<Grown>>,
+    requests: Sender<Request>,
 }
+
+/// A range to grow, and the length of its usable prefix when that was asked for.
+type Request = (Arc<Grown>, usize);
 
 impl Toucher {
     /// Starts the thread.
@@ -43,9 +46,9 @@ impl Toucher {
     }
 }
 
-fn touch_all(inbox: &Receiver<Arc<Grown>>) {
-    while let Ok(grown) = inbox.recv() {
-        grown.grow_ahead();
+fn touch_all(inbox: &Receiver<Request>) {
+    while let Ok((grown, from)) = inbox.recv() {
+        grown.grow_ahead(from);
     }
 }
 
@@ -100,10 +103,11 @@ impl Grown {
     /// Asks the toucher for the next chunk. Cheap and idempotent; does nothing when growing inline.
     pub(crate) fn ask_ahead(self: &Arc<Self>) {
         let Some(toucher) = &self.toucher else { return };
-        if self.ready() >= self.region.reserved() || self.asked.swap(true, Ordering::AcqRel) {
+        let from = self.ready();
+        if from >= self.region.reserved() || self.asked.swap(true, Ordering::AcqRel) {
             return;
         }
-        if toucher.requests.try_send(Arc::clone(self)).is_err() {
+        if toucher.requests.try_send((Arc::clone(self), from)).is_err() {
             self.asked.store(false, Ordering::Release);
         }
     }
@@ -143,11 +147,12 @@ impl Grown {
         Ok(())
     }
 
-    /// The toucher's side: the next chunk, made usable huge page by huge page.
-    fn grow_ahead(&self) {
-        let from = self.ready();
-        if let Ok(end) = self.region.commit(next_chunk_end(from)) {
-            let mut at = from;
+    /// The toucher's side: the chunk after the first `from` bytes, made usable huge page by huge page. An owner who was not served in
+    /// time may use its beginning already, and does not get another chunk for that.
+    fn grow_ahead(&self, from: usize) {
+        let end = next_chunk_end(from);
+        if let Ok(committed) = self.region.commit(end) {
+            let (mut at, end) = (from, end.min(committed));
             while at < end {
                 let next = (at + HUGE_PAGE).min(end);
                 self.region.touch(at, next);
@@ -207,6 +212,22 @@ mod tests {
         assert_eq!(grown.ready(), grown.region().reserved());
         grown.grow_all().unwrap();
         assert!(!grown.grow_now());
+    }
+
+    #[test]
+    fn a_late_chunk_is_not_had_twice() {
+        let toucher = Toucher::spawn().unwrap();
+        let grown = Grown::new(8 << 20, &Growth::Ahead(toucher)).unwrap();
+        // The toucher is asked and does not come; the owner goes on without it, and then it comes.
+        let asked = grown.ready();
+        assert!(grown.grow_now());
+        grown.grow_ahead(asked);
+        assert_eq!(grown.late(), 1);
+        assert_eq!(grown.ready(), next_chunk_end(asked));
+        // Asked in time it brings the next one.
+        let asked = grown.ready();
+        grown.grow_ahead(asked);
+        assert_eq!(grown.ready(), next_chunk_end(asked));
     }
 
     #[test]

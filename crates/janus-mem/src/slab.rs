@@ -161,13 +161,17 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Brings the slot's cache lines (the first two) close; any number is allowed.
+    /// Brings the slot's cache lines close (of one larger than two lines, the first two); any number is allowed.
     #[inline(always)]
     pub fn prefetch(&self, id: u32) {
-        let at = self.base.as_ptr().wrapping_add(id as usize);
+        let at = self.base.as_ptr().wrapping_add(id as usize).cast::<u8>();
         prefetch(at);
         if size_of::<T>() > 64 {
-            prefetch(at.cast::<u8>().wrapping_add(64));
+            prefetch(at.wrapping_add(64));
+        }
+        // Slots that do not divide a line can end in one more.
+        if size_of::<T>() < 128 && !64usize.is_multiple_of(size_of::<T>()) {
+            prefetch(at.wrapping_add(size_of::<T>() - 1));
         }
     }
 

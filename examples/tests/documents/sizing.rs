@@ -93,12 +93,12 @@ fn figures_are_those_of_the_benchmarks() {
     let text = document();
     for (there, here) in [
         (
-            "at rest, echo or HTTP | 83 B (over IPv6 119 B)",
-            "over IPv6 | 83 bytes; 119",
+            "at rest, echo or HTTP | 79 B (over IPv6 104 B)",
+            "over IPv6 | 79 bytes; 104",
         ),
         (
-            "with its task, echo or HTTP | 150 B (over IPv6 183 B)",
-            "over IPv6 | 150 bytes; 183",
+            "with its task, echo or HTTP | 145 B (over IPv6 169 B)",
+            "over IPv6 | 145 bytes; 169",
         ),
         ("| 1.15 M/s: 870 ns each", "1.15 million short connections"),
         ("| 2.2 M/s, 1.7 M/s", "2.2 million HTTP requests"),

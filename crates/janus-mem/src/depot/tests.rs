@@ -231,6 +231,16 @@ fn a_stock_from_when_there_were_fewer_pools_becomes_smaller() {
 }
 
 #[test]
+fn a_few_magazines_do_not_make_a_whole_huge_page_ready() {
+    let batch = MAGAZINE as u32;
+    // Five of the eight that are ready are taken: enough for now.
+    assert!(ahead(8 * batch, batch) < 3 * batch);
+    // From a huge page on as many again are made ready in time.
+    assert_eq!(ahead(16 * batch, batch), 8 * batch);
+    assert_eq!(ahead(1_024 * batch, batch), 128 * batch);
+}
+
+#[test]
 fn growing_ahead_hands_out_every_buffer() {
     let capacity = if cfg!(miri) { 100 } else { 20_000 };
     let depot = Depot::new(capacity, &Growth::Ahead(Toucher::spawn().unwrap())).unwrap();

@@ -147,6 +147,24 @@ fn sizes_are_checked() {
     slab(1).prefetch(u32::MAX);
 }
 
+#[test]
+fn slots_of_no_whole_lines_lie_side_by_side() {
+    #[derive(Default)]
+    struct Odd([u64; 11]);
+    let many = if cfg!(miri) { 1_000 } else { 100_000 };
+    let mut slab = Slab::<Odd>::new(many, &Growth::Inline).unwrap();
+    for n in 0..many {
+        let id = slab.alloc().unwrap();
+        slab[id].0 = [u64::from(n); 11];
+        // Over the edges of chunks and pages, too.
+        slab.prefetch(id);
+    }
+    let slots = slab.slots().iter().zip(0u64..);
+    assert!(slots.into_iter().all(|(slot, n)| slot.0 == [n; 11]));
+    let bytes = size_of::<Odd>() * many as usize;
+    assert!(slab.committed_bytes() < bytes * 33 / 32 + crate::HUGE_PAGE);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 128 }, failure_persistence: None, ..ProptestConfig::default() })]
 

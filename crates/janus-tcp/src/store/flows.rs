@@ -25,9 +25,9 @@ pub(crate) struct Slot4<T> {
     rest: T,
 }
 
-/// A key of 36 bytes, and at most 52 beside it, fill a line and a half. So wherever in the slab such a slot lies it
-/// touches two lines, as one of 128 bytes would, and a quarter of the memory is saved.
-#[repr(align(32))]
+/// A key of 36 bytes, and at most 52 beside it. In the slab six of eight such slots touch two lines, and two touch the beginning of a
+/// third, which is fetched with the others. With 96 bytes none would, for eight bytes more of each idle connection.
+#[repr(align(8))]
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Slot6<T> {
     key: FlowKeyV6,
@@ -47,7 +47,7 @@ pub(crate) struct Flows<T, K = u32> {
 impl<T: Copy + Default, K: Key> Flows<T, K> {
     /// A store for at most `max` records.
     pub(crate) fn new(max: u32, growth: &Growth) -> Result<Flows<T, K>, MemError> {
-        const { assert!(size_of::<Slot4<T>>() == 64 && size_of::<Slot6<T>>() <= 96) };
+        const { assert!(size_of::<Slot4<T>>() == 64 && size_of::<Slot6<T>>() <= 88) };
         if max > MAX_RECORDS {
             return Err(MemError::BadSize);
         }

@@ -3,7 +3,7 @@
 //! that wants to open it. Then the owner keeps a stub and hands on what hits it; and since a stub is a flow like any
 //! other, visited by every update, the packets keep coming to where it is. Who asks whom, and when, is the runtime's.
 //!
-//! A stub takes 64 bytes, over IPv6 96, and the table entry that its flow had: as much as the record of an idle connection, which a flow that
+//! A stub takes 64 bytes, over IPv6 56, and the table entry that its flow had: no more than the record of an idle connection, which a flow that
 //! moves leaves behind. Nothing before the first, and no more than [`STUBS_MAX`].
 
 use core::ops::Range;
@@ -13,7 +13,7 @@ use janus_wire::FlowKey;
 
 use crate::store::flows::{Family, Flows};
 
-/// Stubs a stack may hold: 256 MiB of them, over IPv6 384.
+/// Stubs a stack may hold: 256 MiB of them, over IPv6 224.
 pub const STUBS_MAX: u32 = 1 << 22;
 /// Stubs whose table groups are asked for before they go: about what memory takes to answer.
 pub(crate) const AHEAD: u32 = 8;
