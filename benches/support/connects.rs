@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_linger;
 
-use super::far::pace::{self, Pace, Sample};
+use super::far::pace::{self, Pace, Sample, Since};
 use super::witness::Record;
 
 /// Both ends of the kernel's connections.
@@ -53,7 +53,12 @@ impl Kernel {
     pub fn offer(&self, rate: f64, time: Duration, seed: u64) -> (Vec<Sample>, Record) {
         let start = Instant::now();
         let samples = (rate * time.as_secs_f64()) as usize;
-        let mut pace = Pace::new(start, pace::due(), rate, samples, seed);
+        let since = Since {
+            origin: start,
+            shift: None,
+        };
+        let room = pace::room_for(samples);
+        let mut pace = Pace::new(since, pace::due(), rate, room, seed);
         let mut last = Instant::now();
         while last.saturating_duration_since(start) < time {
             let Some(due_ns) = pace.next_due() else {

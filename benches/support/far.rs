@@ -237,16 +237,10 @@ impl Far {
         }
         let rate = self.plan.rate() / f64::from(self.queues);
         if rate > 0.0 && matches!(self.phase.mode, Mode::Short | Mode::Requests) {
-            // Answers may all come to one end.
-            let samples = self.plan.samples_expected();
+            let samples = self.plan.take_room();
             let seed = self.index as u64 + 1;
-            self.pace = Some(Pace::new(
-                self.plan.origin,
-                self.plan.due(),
-                rate,
-                samples,
-                seed,
-            ));
+            let (since, due) = (self.plan.since(), self.plan.due());
+            self.pace = Some(Pace::new(since, due, rate, samples, seed));
         }
     }
 

@@ -154,31 +154,7 @@ impl Server {
         configure: impl FnOnce(Builder) -> Builder,
         serve: impl AsyncFn(TcpListener) -> std::io::Result<()> + Clone + Send + Sync + 'static,
     ) -> Self {
-        let plan = Arc::new(Plan::new(layout.queues(), held));
-        let device = Device {
-            ends: ends.clone(),
-            app,
-            plan: Arc::clone(&plan),
-            held,
-        };
-        // A shard's share is not exactly its part; what is not used costs addresses only.
-        let each = held / layout.cores as u32 * 5 / 4 + 65_536;
-        let builder = Runtime::builder()
-            .ignore_environment()
-            .cores(layout.cores)
-            .placement(layout.placement)
-            .backend(BackendChoice::Custom(Box::new(device)))
-            .address(
-                format!("{}/{}", ends.server_ip(), ends.server_prefix())
-                    .parse()
-                    .unwrap(),
-            )
-            .gateway(ends.gateway())
-            .max_connections(each)
-            .packet_buffers(65_536)
-            .backlog(BACKLOG)
-            .seed(7)
-            .close_time(Duration::ZERO);
+        let (builder, plan) = builder(&ends, layout, app, held);
         let runtime = configure(builder)
             .build()
             .expect("a runtime for the benchmark");
@@ -331,6 +307,33 @@ impl Server {
     }
 }
 
+/// The settings of a server with far ends, and the plan of these.
+pub fn builder(ends: &Ends, layout: Layout, app: App, held: u32) -> (Builder, Arc<Plan>) {
+    let plan = Arc::new(Plan::new(layout.queues(), held));
+    let device = Device {
+        ends: ends.clone(),
+        app,
+        plan: Arc::clone(&plan),
+        held,
+    };
+    // A shard's share is not exactly its part; what is not used costs addresses only.
+    let each = held / layout.cores as u32 * 5 / 4 + 65_536;
+    let address = format!("{}/{}", ends.server_ip(), ends.server_prefix());
+    let builder = Runtime::builder()
+        .ignore_environment()
+        .cores(layout.cores)
+        .placement(layout.placement)
+        .backend(BackendChoice::Custom(Box::new(device)))
+        .address(address.parse().expect("an address and a prefix"))
+        .gateway(ends.gateway())
+        .max_connections(each)
+        .packet_buffers(65_536)
+        .backlog(BACKLOG)
+        .seed(7)
+        .close_time(Duration::ZERO);
+    (builder, plan)
+}
+
 /// The main of every core.
 async fn main(
     serve: impl AsyncFn(TcpListener) -> std::io::Result<()>,
@@ -343,7 +346,7 @@ async fn main(
 }
 
 /// Serves connections that rest between requests.
-async fn at_rest(app: &App, listener: TcpListener) -> std::io::Result<()> {
+pub async fn at_rest(app: &App, listener: TcpListener) -> std::io::Result<()> {
     match app {
         App::Echo => {
             janus::net::serve(listener, async |stream| {

@@ -3,7 +3,7 @@
 //! it kept waiting.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::support::witness::{Readings, Record};
@@ -11,7 +11,7 @@ use crate::support::witness::{Readings, Record};
 /// Handshakes and requests whose beginning is remembered at a time; more are never under way.
 const UNDER_WAY: usize = 1 << 17;
 /// Samples kept of one phase.
-const SAMPLES_MAX: usize = 4_000_000;
+const SAMPLES_MAX: usize = 16_000_000;
 
 /// When each thing that is under way was due, by connection.
 pub type Due = Arc<[AtomicU64]>;
@@ -29,9 +29,35 @@ pub struct Sample {
     pub took_ns: u64,
 }
 
+/// The server's time.
+#[derive(Clone, Copy)]
+pub struct Since {
+    pub origin: Instant,
+    /// What is to be added where it is not the machine's.
+    pub shift: Option<&'static AtomicI64>,
+}
+
+impl Since {
+    pub fn now_ns(&self) -> u64 {
+        let shift = self.shift.map_or(0, |it| it.load(Ordering::Relaxed));
+        (self.origin.elapsed().as_nanos() as u64).wrapping_add_signed(shift)
+    }
+}
+
+/// Room for about so many samples and some more, touched now: what the kernel takes for a page would be in the figures.
+pub fn room_for(samples: usize) -> Vec<Sample> {
+    let unused = Sample {
+        due_ns: 1,
+        took_ns: 1,
+    };
+    let mut room = vec![unused; (samples + samples / 8).min(SAMPLES_MAX)];
+    room.clear();
+    room
+}
+
 /// The schedule of one far end.
 pub struct Pace {
-    origin: Instant,
+    since: Since,
     mean_ns: f64,
     next_ns: f64,
     random: u64,
@@ -43,23 +69,16 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// `rate` connections a second from now on, about `samples` in all.
-    pub fn new(origin: Instant, due: Due, rate: f64, samples: usize, seed: u64) -> Self {
-        // Touched now: what the kernel takes for a page would be in the figures.
-        let unused = Sample {
-            due_ns: 1,
-            took_ns: 1,
-        };
-        let mut samples = vec![unused; (samples + samples / 8).min(SAMPLES_MAX)];
-        samples.clear();
+    /// `rate` connections a second from now on, as many samples as there is room for.
+    pub fn new(since: Since, due: Due, rate: f64, samples: Vec<Sample>, seed: u64) -> Self {
         let mut pace = Self {
-            origin,
             mean_ns: 1e9 / rate,
             next_ns: 0.0,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             due,
             samples,
-            readings: Readings::new(origin),
+            readings: Readings::new(since.origin),
+            since,
         };
         pace.next_ns = pace.now_ns() as f64;
         pace
@@ -99,6 +118,6 @@ impl Pace {
     }
 
     fn now_ns(&self) -> u64 {
-        self.origin.elapsed().as_nanos() as u64
+        self.since.now_ns()
     }
 }

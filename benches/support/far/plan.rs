@@ -2,9 +2,9 @@
 //! each, so that nothing here waits.
 
 use super::idle::Firsts;
-use super::pace::{Due, Sample, due};
+use super::pace::{Due, Sample, Since, due, room_for};
 use crate::support::witness::Record;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -45,10 +45,12 @@ pub struct Plan {
     pub ends: Vec<EndCounts>,
     /// What the moments of paced connections count from.
     pub origin: Instant,
+    /// What is to be added to that where the server's time is not the machine's.
+    shift: OnceLock<&'static AtomicI64>,
     /// Bits of the rate at which short connections come; nothing: as soon as others have ended.
     rate: AtomicU64,
-    /// Samples of a paced phase, about.
-    expected: AtomicU64,
+    /// Room for the samples of the next paced phase, at each far end.
+    rooms: Mutex<Vec<Vec<Sample>>>,
     /// Everything that the window allows is begun at once.
     interleaved: AtomicBool,
     /// A tenth of the HTTP requests come in two segments.
@@ -172,8 +174,9 @@ impl Plan {
             short_span: left,
             ends: (0..ends).map(|_| EndCounts::default()).collect(),
             origin: Instant::now(),
+            shift: OnceLock::new(),
             rate: AtomicU64::new(0),
-            expected: AtomicU64::new(0),
+            rooms: Mutex::new(Vec::new()),
             interleaved: AtomicBool::new(false),
             in_pieces: AtomicBool::new(false),
             samples: Mutex::new(Vec::new()),
@@ -199,17 +202,34 @@ impl Plan {
     /// From the next phase on, which lasts so long, short connections come at this rate, over all far ends; at 0.0 as soon as
     /// others have ended.
     pub fn set_rate(&self, per_second: f64, time: Duration) {
-        let samples = (per_second * time.as_secs_f64()) as u64;
-        self.expected.store(samples, Ordering::Relaxed);
+        // Answers may all come to one end.
+        let samples = (per_second * time.as_secs_f64()) as usize;
+        let rooms = (0..self.ends.len()).map(|_| room_for(samples));
+        *self.rooms.lock().expect("no holder panics") = rooms.collect();
         self.rate.store(per_second.to_bits(), Ordering::Relaxed);
     }
 
-    pub fn samples_expected(&self) -> usize {
-        self.expected.load(Ordering::Relaxed) as usize
+    /// Room for a far end's samples of a paced phase.
+    pub fn take_room(&self) -> Vec<Sample> {
+        let mut rooms = self.rooms.lock().expect("no holder panics");
+        rooms.pop().unwrap_or_default()
     }
 
     pub fn rate(&self) -> f64 {
         f64::from_bits(self.rate.load(Ordering::Relaxed))
+    }
+
+    /// The server's time is the machine's with this added.
+    pub fn shift_by(&self, shift: &'static AtomicI64) {
+        let _first = self.shift.set(shift);
+    }
+
+    /// The server's time.
+    pub fn since(&self) -> Since {
+        Since {
+            origin: self.origin,
+            shift: self.shift.get().copied(),
+        }
     }
 
     /// From the next phase on, the window is always full: each connection waits for the packets of all others before its

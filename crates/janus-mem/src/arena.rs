@@ -1,7 +1,7 @@
 //! Raw pages for tasks: taken one after the other from one reserved range, and kept. What is inside a page, and what a
 //! part of one is used for again, is the executor's.
 
-use crate::growth::{Grown, Growth};
+use crate::growth::{Grown, Growth, Notice};
 use crate::region::{MemError, PAGE};
 use core::fmt;
 use core::ptr::NonNull;
@@ -16,6 +16,7 @@ pub struct PageArena {
     limit: u32,
     /// When so many are taken, more are asked for.
     kick: u32,
+    notice: Notice,
     max: u32,
     grown: Arc<Grown>,
 }
@@ -38,6 +39,7 @@ impl PageArena {
             taken: 0,
             limit: 0,
             kick: 0,
+            notice: Notice::SHORT,
             max,
             grown,
         };
@@ -68,6 +70,9 @@ impl PageArena {
             return false;
         }
         self.refresh_limit();
+        if self.taken == self.limit {
+            self.notice.was_short();
+        }
         while self.taken == self.limit && self.grown.grow_now() {
             self.refresh_limit();
         }
@@ -77,8 +82,7 @@ impl PageArena {
     fn refresh_limit(&mut self) {
         let pages = (self.grown.ready() / PAGE).min(self.max as usize);
         self.limit = pages as u32;
-        // As in `Slab`.
-        self.kick = self.limit - (self.limit - self.taken) / 8;
+        self.kick = self.notice.place(self.taken, self.limit);
     }
 
     /// The address of the first page. Only pages that were taken may be accessed.

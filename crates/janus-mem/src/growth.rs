@@ -66,7 +66,15 @@ pub(crate) struct Grown {
 impl Grown {
     /// Reserves `bytes` and commits the first chunk; touches it when growing ahead.
     pub(crate) fn new(bytes: usize, growth: &Growth) -> Result<Arc<Self>, MemError> {
-        let region = Region::reserve(bytes)?;
+        Self::of(Region::reserve(bytes)?, bytes, growth)
+    }
+
+    /// Grows by ordinary pages, each touched by its first use.
+    pub(crate) fn in_pages(bytes: usize) -> Result<Arc<Self>, MemError> {
+        Self::of(Region::reserve_in_pages(bytes)?, bytes, &Growth::Inline)
+    }
+
+    fn of(region: Region, bytes: usize, growth: &Growth) -> Result<Arc<Self>, MemError> {
         let ready = region.commit(FIRST_CHUNK.min(bytes.next_multiple_of(PAGE)))?;
         let toucher = match growth {
             Growth::Inline => None,
@@ -168,6 +176,27 @@ impl Grown {
     }
 }
 
+/// What is left of a chunk when its user asks for the next one. Little, as what is ready and unused is memory too; more once a chunk has come
+/// late, as to touch one takes a time that depends on the machine, and to use one up on the program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Notice {
+    eighths: u32,
+}
+
+impl Notice {
+    pub(crate) const SHORT: Notice = Notice { eighths: 1 };
+
+    /// How many of `limit` are used by then, of which `used` are now.
+    pub(crate) fn place(self, used: u32, limit: u32) -> u32 {
+        limit - (limit - used) / 8 * self.eighths
+    }
+
+    /// A chunk was used up before the next had come.
+    pub(crate) fn was_short(&mut self) {
+        self.eighths = (2 * self.eighths).min(8);
+    }
+}
+
 /// Where the chunk after the first `ready` bytes ends: doubling up to one huge page, then a 32nd more each time in
 /// whole huge pages.
 fn next_chunk_end(ready: usize) -> usize {
@@ -182,6 +211,18 @@ fn next_chunk_end(ready: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_was_short_of_memory_asks_earlier_from_then_on() {
+        let mut notice = Notice::SHORT;
+        let mut places = Vec::new();
+        for _ in 0..5 {
+            places.push(notice.place(800, 1_600));
+            notice.was_short();
+        }
+        assert_eq!(places, [1_500, 1_400, 1_200, 800, 800]);
+        assert_eq!(notice.place(1_600, 1_600), 1_600);
+    }
 
     #[test]
     fn chunks_are_small_first_and_bounded_later() {

@@ -99,12 +99,24 @@ unsafe impl Sync for Region {}
 impl Region {
     /// Reserves `bytes` of addresses (rounded up to whole huge pages) and commits none of them.
     pub fn reserve(bytes: usize) -> Result<Self, MemError> {
+        Self::reserve_with(bytes, sys::advise)
+    }
+
+    /// Likewise, of ordinary pages: for what is first touched in a packet loop, which would wait for a huge page to be cleared.
+    pub fn reserve_in_pages(bytes: usize) -> Result<Self, MemError> {
+        Self::reserve_with(bytes, sys::decline)
+    }
+
+    fn reserve_with(
+        bytes: usize,
+        advise: fn(NonNull<u8>, usize) -> (RegionKind, bool),
+    ) -> Result<Self, MemError> {
         if bytes == 0 || bytes > (1 << 46) {
             return Err(MemError::BadSize);
         }
         let reserved = sys::round_reserve(bytes);
         let base = sys::reserve(reserved)?;
-        let (kind, try_hugetlb) = sys::advise(base, reserved);
+        let (kind, try_hugetlb) = advise(base, reserved);
         Ok(Self {
             base,
             reserved,
@@ -247,6 +259,13 @@ mod sys {
         (kind, free_hugetlb_pages() > 0)
     }
 
+    /// Asks for none; says likewise.
+    pub(super) fn decline(base: NonNull<u8>, len: usize) -> (RegionKind, bool) {
+        // SAFETY: the range is our own reservation; the advice changes no contents. A kernel without huge pages refuses it, and has none.
+        let _ = unsafe { madvise(base.as_ptr().cast::<c_void>(), len, Advice::LinuxNoHugepage) };
+        (RegionKind::Plain, false)
+    }
+
     fn free_hugetlb_pages() -> usize {
         std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
             .ok()
@@ -351,6 +370,10 @@ mod sys {
         (RegionKind::Plain, false)
     }
 
+    pub(super) fn decline(_: NonNull<u8>, _: usize) -> (RegionKind, bool) {
+        (RegionKind::Plain, false)
+    }
+
     pub(super) fn commit(
         _: NonNull<u8>,
         _: usize,
@@ -385,6 +408,30 @@ mod tests {
         region.commit(4 * PAGE).unwrap();
         region.touch(0, 4 * PAGE);
         assert_eq!(page[17], 9, "touching changes nothing");
+    }
+
+    #[test]
+    fn ordinary_pages_are_had_one_by_one() {
+        let region = Region::reserve_in_pages(4 * HUGE_PAGE).unwrap();
+        region.commit(4 * HUGE_PAGE).unwrap();
+        assert_eq!(region.kind(), RegionKind::Plain);
+        for at in [0, HUGE_PAGE, 3 * HUGE_PAGE + 5] {
+            // SAFETY: the byte is committed, and nobody else knows of it.
+            unsafe { region.base().as_ptr().add(at).write(7) };
+        }
+        #[cfg(not(miri))]
+        assert!(resident(&region) <= 3 * PAGE, "{}", resident(&region));
+    }
+
+    /// Bytes of it that are there, as the kernel says.
+    #[cfg(not(miri))]
+    fn resident(region: &Region) -> usize {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let base = format!("{:x}-", region.base().as_ptr().addr());
+        let from = maps.find(&base).expect("it is mapped");
+        let line = maps[from..].lines().find(|line| line.starts_with("Rss:"));
+        let kilobytes = line.unwrap().split_whitespace().nth(1).unwrap();
+        kilobytes.parse::<usize>().unwrap() << 10
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Fixed-size slots of one type, numbered by `u32`, at addresses that never move: connection blocks, records, timers.
 //! No generation and no occupancy lives here; whoever hands out numbers to strangers adds those to `T`.
 
-use crate::growth::{Grown, Growth};
-use crate::prefetch::prefetch;
+use crate::growth::{Grown, Growth, Notice};
+use crate::prefetch::{prefetch, prefetch_to_write};
 use crate::region::MemError;
 use crate::rested::Rested;
 use core::fmt;
@@ -23,6 +23,7 @@ pub struct Slab<T> {
     limit: u32,
     /// When `fresh` gets here the next chunk is asked for.
     kick: u32,
+    notice: Notice,
     max: u32,
     free: FreeStack,
     /// Free ids, where they are reused in the order they came; `free` is empty then. `None`: the last freed is reused first.
@@ -53,6 +54,7 @@ impl<T: Default> Slab<T> {
             fresh: 0,
             limit: 0,
             kick: 0,
+            notice: Notice::SHORT,
             max,
             free: FreeStack::new(max)?,
             rested: None,
@@ -118,6 +120,7 @@ impl<T: Default> Slab<T> {
         }
         self.refresh_limit();
         if self.fresh == self.limit {
+            self.notice.was_short();
             // A chunk can be smaller than a slot: grow until one fits.
             while self.fresh == self.limit && self.grown.grow_now() {
                 self.refresh_limit();
@@ -140,8 +143,7 @@ impl<T: Default> Slab<T> {
     fn refresh_limit(&mut self) {
         let slots = (self.grown.ready() / size_of::<T>()).min(self.max as usize);
         self.limit = slots as u32;
-        // Late, as what is ready and unused is memory too: an eighth of a chunk lasts many times longer than one takes to be touched.
-        self.kick = self.limit - (self.limit - self.fresh) / 8;
+        self.kick = self.notice.place(self.fresh, self.limit);
     }
 }
 
@@ -159,6 +161,18 @@ impl<T> Slab<T> {
             None => self.free.push(id),
             Some(rested) => rested.push(id),
         }
+    }
+
+    /// Brings the slot close that is handed out after `before` others, for its new owner to write; any number is allowed.
+    #[inline]
+    pub fn prefetch_next(&self, before: u32) {
+        let id = match self.free.len.checked_sub(before) {
+            Some(left @ 1..) => self.free.at(left - 1),
+            _ => self.fresh.wrapping_add(before - self.free.len),
+        };
+        let at = self.base.as_ptr().wrapping_add(id as usize).cast::<u8>();
+        prefetch_to_write(at);
+        prefetch_to_write(at.wrapping_add(size_of::<T>() - 1));
     }
 
     /// Brings the slot's cache lines close (of one larger than two lines, the first two); any number is allowed.
@@ -313,7 +327,7 @@ struct FreeStack {
 impl FreeStack {
     fn new(max: u32) -> Result<Self, MemError> {
         // Four bytes a slot, written in order: a page fault each thousand frees at most, so nothing is touched ahead.
-        let grown = Grown::new(max as usize * size_of::<u32>(), &Growth::Inline)?;
+        let grown = Grown::in_pages(max as usize * size_of::<u32>())?;
         let limit = entries(&grown);
         Ok(Self {
             base: grown.region().base().cast(),
@@ -330,9 +344,17 @@ impl FreeStack {
         if self.len == 0 {
             return None;
         }
+        let id = self.at(self.len - 1);
         self.len -= 1;
+        Some(id)
+    }
+
+    /// The entry at a place, which must be below `len`.
+    #[inline(always)]
+    fn at(&self, place: u32) -> u32 {
+        debug_assert!(place < self.len);
         // SAFETY: entries below `len` were written by `push` into committed memory.
-        Some(unsafe { *self.base.as_ptr().add(self.len as usize) })
+        unsafe { *self.base.as_ptr().add(place as usize) }
     }
 
     #[inline(always)]

@@ -16,6 +16,12 @@ pub(crate) enum Clock {
     /// A test's clock that stands still until it is moved.
     #[cfg(any(test, feature = "lockstep"))]
     Virtual(&'static std::sync::atomic::AtomicU64),
+    /// The machine's, shifted to the time of the core whose turn it is.
+    #[cfg(any(test, feature = "lockstep"))]
+    Shifted {
+        start: std::time::Instant,
+        shift: &'static std::sync::atomic::AtomicI64,
+    },
 }
 
 /// Reading at the start: never zero, so that moments before the start can be told apart.
@@ -62,6 +68,11 @@ impl Clock {
             Clock::Paused(paused) => paused.elapsed_ns(),
             #[cfg(any(test, feature = "lockstep"))]
             Clock::Virtual(elapsed_ns) => elapsed_ns.load(std::sync::atomic::Ordering::Relaxed),
+            #[cfg(any(test, feature = "lockstep"))]
+            Clock::Shifted { start, shift } => {
+                let shift = shift.load(std::sync::atomic::Ordering::Relaxed);
+                (start.elapsed().as_nanos() as u64).wrapping_add_signed(shift)
+            }
         };
         Instant::from_nanos(OFFSET_NS + elapsed_ns)
     }

@@ -9,6 +9,7 @@ mod net;
 #[cfg(test)]
 mod peer;
 pub(crate) mod rng;
+mod side_by_side;
 #[cfg(test)]
 mod stamps;
 #[cfg(test)]
@@ -36,6 +37,7 @@ pub use compute::compute;
 #[cfg(test)]
 use peer::Peer;
 use rng::Rng;
+pub use side_by_side::SideBySide;
 
 /// Turns after which an unfinished run is given up.
 const STEPS_MAX: u64 = 20_000_000;

@@ -104,7 +104,7 @@ impl Runtime {
 /// # Ok::<(), janus::BoxError>(())
 /// ```
 #[derive(Clone)]
-pub struct Handle(Arc<Shared>);
+pub struct Handle(pub(crate) Arc<Shared>);
 
 impl Handle {
     /// Ends the runtime as if every main had returned.

@@ -193,10 +193,15 @@ impl Stack {
             Record::TimeWait(i) => keyed.flow(&time_wait.key(i)),
             Record::Stub(i) => keyed.flow(&stubs.key(i)),
         };
+        let fetch = |index: u32| {
+            if let Record::Connection(i) = Record::decode(index) {
+                cold.prefetch(i);
+            }
+        };
         let filed = self
             .index
             .table
-            .insert(hash, record.encode(), rehash)
+            .insert(hash, record.encode(), rehash, fetch)
             .is_ok();
         self.env.counters.dropped_table_full += u64::from(!filed);
         filed

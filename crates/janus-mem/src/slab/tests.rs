@@ -145,6 +145,7 @@ fn sizes_are_checked() {
         MemError::BadSize
     );
     slab(1).prefetch(u32::MAX);
+    slab(1).prefetch_next(u32::MAX);
 }
 
 #[test]

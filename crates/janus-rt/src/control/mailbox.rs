@@ -145,6 +145,8 @@ pub(crate) struct Board {
     /// Flows that it has given away since, and nanoseconds that this took.
     pub(crate) moved: Counter,
     pub(crate) moving_ns: Counter,
+    /// When the core is to be sent more that others give away, in nanoseconds.
+    pub(crate) welcomes_ns: AtomicU64,
     /// Ports on which a task waits for a connection.
     pub(crate) hunger: Arc<Hunger>,
     /// Frames and requests lost, and why.

@@ -158,7 +158,7 @@ impl Prepared {
         })
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 

@@ -1,7 +1,8 @@
 //! A core that is drained gives away what no task of it has: connections at rest, those that wait to be accepted, handshakes, what the
 //! stack finishes alone. Each goes to the shard that the ring names for it. A pass over all flows goes on in slices that are short and far
-//! apart enough for what is served meanwhile; where stubs have been left an update is asked for, which tells of the moves and lets the stubs go.
+//! apart enough for what is served meanwhile, on this core and on the one that takes in; where stubs have been left an update is asked for, which tells of the moves and lets the stubs go.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use janus_csb::ShardId;
@@ -15,8 +16,8 @@ const ROUND: usize = 32;
 const PLACES_MAX: usize = 4_096;
 /// A slice ends with the round in which it has lasted so long: a round takes 10 us.
 const SLICE: Duration = Duration::from_micros(80);
-/// A slice is followed by a pause of so many times its length: moving has three tenths of the core's time.
-const REST: (u32, u32) = (7, 3);
+/// Slices begin so many times their length apart: moving has three tenths of the time, of a core that gives and of one that takes.
+const EVERY: (u32, u32) = (10, 3);
 /// A slice that begins late is made up for, but by no more than this: a turn may be long, and a share of it is due.
 const LATE_MAX: Duration = Duration::from_millis(1);
 /// How long after a pass the next one begins at the earliest: tasks come to rest.
@@ -69,17 +70,14 @@ impl CoreContext {
         }
         let clock = self.shared.clock;
         let from = clock.now();
-        let late = emptying
-            .next
-            .map_or(Duration::ZERO, |at| now.saturating_since(at));
-        let due = Instant::from_nanos(now.as_nanos() - late.min(LATE_MAX).as_nanos() as u64);
+        let due = emptying.next.map_or(now, |at| no_later(at, now));
         if emptying.cursor.is_none() {
             (emptying.begun, emptying.moved) = (now, 0);
             emptying.cursor = Some(0);
         }
         let (mut places, mut moved) = (0, 0);
         let took = loop {
-            let goes_on = self.empty_round(&mut emptying, &mut moved);
+            let goes_on = self.empty_round(&mut emptying, from, &mut moved);
             places += ROUND;
             let took = clock.now().saturating_since(from);
             if !goes_on || places >= PLACES_MAX || took >= SLICE {
@@ -90,16 +88,16 @@ impl CoreContext {
         let board = self.shared.mailbox.board(self.core);
         board.moved.add(moved);
         board.moving_ns.add(took.as_nanos() as u64);
-        let rest = (took * REST.0 / REST.1).max(ROOM_WAIT);
+        let next = due + (took * EVERY.0 / EVERY.1).max(ROOM_WAIT);
         let length = now.saturating_since(emptying.begun);
-        emptying.next = Some(due + took + rest);
+        emptying.next = Some(next);
         if emptying.cursor.is_none() {
             if emptying.moved > 0 {
                 self.shared.mailbox.want_tidy();
             }
             emptying.next = Some(match emptying.moved {
                 0 => now + PAUSE.max(length * GAP),
-                _ => now + PAUSE.max(rest),
+                _ => next.max(now + PAUSE),
             });
         }
         true
@@ -107,7 +105,7 @@ impl CoreContext {
 
     /// Moves what the next places have. Returns whether the slice may go on: not after the last place, nor where what takes flows in has no
     /// room now.
-    fn empty_round(&self, emptying: &mut Emptying, moved: &mut u64) -> bool {
+    fn empty_round(&self, emptying: &mut Emptying, now: Instant, moved: &mut u64) -> bool {
         if emptying.found.is_empty() {
             let Some(cursor) = emptying.cursor else {
                 return false;
@@ -125,7 +123,7 @@ impl CoreContext {
             if to == ShardId(self.core) {
                 continue;
             }
-            if !self.has_room(to) {
+            if !self.has_room(to) || !self.welcomes(to, now) {
                 emptying.found.push(flow);
                 // The pass is not over.
                 emptying.cursor = emptying.cursor.or(Some(u64::MAX));
@@ -134,6 +132,22 @@ impl CoreContext {
             *moved += u64::from(self.move_flow(&flow, to));
         }
         emptying.cursor.is_some()
+    }
+
+    /// Whether a core is to be sent more by now.
+    fn welcomes(&self, to: ShardId, now: Instant) -> bool {
+        let at_ns = &self.shared.mailbox.board(to.0).welcomes_ns;
+        at_ns.load(Ordering::Relaxed) <= now.as_nanos()
+    }
+
+    /// This core has taken in what came, which has lasted from then until now.
+    pub(super) fn has_taken_in(&self, from: Instant) {
+        let now = self.shared.clock.now();
+        let took = now.saturating_since(from);
+        let at_ns = &self.shared.mailbox.board(self.core).welcomes_ns;
+        let due = no_later(Instant::from_nanos(at_ns.load(Ordering::Relaxed)), from);
+        let next = due + took * EVERY.0 / EVERY.1;
+        at_ns.store(next.as_nanos(), Ordering::Relaxed);
     }
 
     fn owner_of(&self, flow: &FlowKey) -> ShardId {
@@ -145,5 +159,26 @@ impl CoreContext {
     /// When the core must look again.
     pub(super) fn empties_at(&self) -> Option<Instant> {
         self.emptying.borrow().next
+    }
+}
+
+/// When something began that was due and begins now: no more than a bounded lateness is made up for.
+fn no_later(due: Instant, now: Instant) -> Instant {
+    let late = now.saturating_since(due).min(LATE_MAX);
+    Instant::from_nanos(now.as_nanos() - late.as_nanos() as u64).max(due)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_begins_late_is_made_up_for_but_not_all_of_it() {
+        let at = |micros| Instant::ZERO + Duration::from_micros(micros);
+        assert_eq!(no_later(at(5_000), at(5_000)), at(5_000));
+        assert_eq!(no_later(at(5_000), at(5_300)), at(5_000));
+        assert_eq!(no_later(at(5_000), at(9_000)), at(8_000));
+        // It is not due yet: who asks nevertheless begins when it is.
+        assert_eq!(no_later(at(5_000), at(4_000)), at(5_000));
     }
 }

@@ -84,6 +84,8 @@ pub(crate) struct Moves {
     outbox: VecDeque<(ShardId, Arrival)>,
     /// Flows that came of late: they move again once an update has told of it.
     settled: Settled,
+    /// Those of the hand that came last. A place in a large map is waited for, and what a parcel has just been copied to with it.
+    came: Vec<(u64, ShardId, Moved)>,
     /// The ring of the last traversal that began here.
     traversed: Epoch,
     /// The newest ring by then for which all shards had been traversed before, and that of the traversal before: of what moved earlier an
@@ -101,6 +103,7 @@ impl Moves {
             hand: VecDeque::with_capacity(HAND),
             outbox: VecDeque::new(),
             settled: Settled::default(),
+            came: Vec::with_capacity(HAND),
             traversed: Epoch::default(),
             told: Epoch::default(),
             told_before: Epoch::default(),
@@ -122,9 +125,9 @@ impl Moves {
         }
     }
 
-    /// Whether the flow has come so lately that it has to stay, where this is the published ring.
-    fn must_stay(&self, flow: &FlowKey, published: Epoch) -> bool {
-        self.settled.came_since(flow, self.told_by(published))
+    /// Whether the flow of this hash has come so lately that it has to stay, where this is the published ring.
+    fn must_stay(&self, hash: u64, published: Epoch) -> bool {
+        self.settled.came_since(hash, self.told_by(published))
     }
 
     /// Stubs that are older than this ring go, a slice at a time, before this shard has ended its traversal.
@@ -133,19 +136,26 @@ impl Moves {
     }
 
     /// The shard that the flow came from, and when, if it has ended here and is not on its way.
-    fn ended(&self, flow: &FlowKey) -> Option<(ShardId, u32)> {
+    fn ended(&self, flow: &FlowKey, hash: u64) -> Option<(ShardId, u32)> {
         let is_it = |(_, arrival): &(ShardId, Arrival)| arrival.flow() == Some(flow);
-        let (from, moved) = self.settled.get(flow)?;
+        let (from, moved) = self.settled.get(hash)?;
         (!self.outbox.iter().any(is_it)).then_some((from, moved.stamp))
     }
 
     /// Takes some of what was sent before `mark`.
     fn take_in_hand(&mut self, mark: u32) {
+        self.arrivals.prefetch(HAND as u32);
         while self.hand.len() < HAND && !self.arrivals.has_passed(mark) {
             let Some(arrival) = self.arrivals.pop() else {
                 return;
             };
             self.hand.push_back(arrival);
+        }
+    }
+
+    fn note_who_came(&mut self) {
+        for (flow, from, moved) in self.came.drain(..) {
+            self.settled.insert(flow, from, moved);
         }
     }
 
@@ -161,15 +171,18 @@ impl CoreContext {
         let mut moves = self.moves.borrow_mut();
         // No more than had been sent before: others send all the while.
         let mark = moves.arrivals.mark();
-        let mut worked = false;
+        let mut since = None;
         loop {
             moves.take_in_hand(mark);
             if moves.hand.is_empty() {
                 break;
             }
+            since.get_or_insert_with(|| self.shared.clock.now());
             let stack = self.stack.borrow();
             let flows = moves.hand.iter().filter_map(Arrival::flow);
-            flows.for_each(|flow| stack.prefetch_flow(flow));
+            for (flow, before) in flows.zip(0..) {
+                stack.prefetch_place(flow, before);
+            }
             drop(stack);
             while let Some(arrival) = moves.hand.pop_front() {
                 drop(moves);
@@ -184,15 +197,18 @@ impl CoreContext {
                 }
                 moves = self.moves.borrow_mut();
             }
-            worked = true;
+            moves.note_who_came();
         }
         let all = moves.arrivals.has_passed(mark);
         drop(moves);
+        if let Some(since) = since {
+            self.has_taken_in(since);
+        }
         if !all {
             return None;
         }
         self.send_outbox();
-        Some(worked)
+        Some(since.is_some())
     }
 
     /// A steering was adopted. Where a traversal follows, stubs of which the last one has told go in its course (rule 14).
@@ -242,7 +258,8 @@ impl CoreContext {
     /// Whether the flow came too lately to move again.
     pub(super) fn must_stay(&self, flow: &FlowKey) -> bool {
         let published = self.steering.borrow().steering().published().epoch();
-        self.moves.borrow().must_stay(flow, published)
+        let hash = self.stack.borrow().hash_of(flow);
+        self.moves.borrow().must_stay(hash, published)
     }
 
     /// Sends a flow that may go, or the connection of that name, which may be over. An error has the name of the connection that is here again,
@@ -373,7 +390,8 @@ impl CoreContext {
         let flow = *sent.parcel.flow();
         if !sent.parcel.is_over() {
             let mut moves = self.moves.borrow_mut();
-            moves.settled.insert(flow, sent.from, sent.moved);
+            let hash = self.stack.borrow().hash_of(&flow);
+            moves.came.push((hash, sent.from, sent.moved));
         }
         if sent.refused {
             let why = sent.why.clone();
@@ -436,7 +454,8 @@ impl CoreContext {
         let astray = std::mem::take(&mut forwarder.astray);
         drop(forwarder);
         for (flow, frame) in astray {
-            let ended = self.moves.borrow().ended(&flow);
+            let hash = self.stack.borrow().hash_of(&flow);
+            let ended = self.moves.borrow().ended(&flow, hash);
             let told = ended.filter(|(from, stamp)| {
                 let (by, stamp) = (ShardId(self.core), *stamp);
                 self.send_to(*from, Arrival::Over { flow, by, stamp })

@@ -178,6 +178,15 @@ impl<T, K: Key> Flows<T, K> {
         }
     }
 
+    /// Brings the place close that a flow of this family gets after `before` others.
+    #[inline]
+    pub(crate) fn prefetch_next(&self, family: Family, before: u32) {
+        match family {
+            Family::V4 => self.v4.prefetch_next(before),
+            Family::V6 => self.v6.prefetch_next(before),
+        }
+    }
+
     /// The indices of all places that were ever used, of each family: every record is at one of them.
     pub(crate) fn ranges(&self) -> [Range<u32>; 2] {
         [0..self.v4.high_water(), V6..V6 + self.v6.high_water()]

@@ -319,10 +319,27 @@ impl Stack {
         }
     }
 
+    /// The hash under which the flow is filed here, by a secret of this stack's.
+    #[inline]
+    pub fn hash_of(&self, flow: &FlowKey) -> u64 {
+        self.index.hash.flow(flow)
+    }
+
     /// Brings close what a look for the flow reads first.
     #[inline]
     pub fn prefetch_flow(&self, flow: &FlowKey) {
         self.index.table.prefetch(self.index.hash.flow(flow));
+    }
+
+    /// Brings close what a flow reads and writes first that comes after so many others.
+    #[inline]
+    pub fn prefetch_place(&self, flow: &FlowKey, before: u32) {
+        self.prefetch_flow(flow);
+        let family = match flow {
+            FlowKey::V4(_) => Family::V4,
+            FlowKey::V6(_) => Family::V6,
+        };
+        self.store.tcbs.prefetch_next(family, before);
     }
 
     /// Whether no task of an application has the flow: it is at rest, waits to be accepted, or is the stack's own.

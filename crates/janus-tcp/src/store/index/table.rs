@@ -186,18 +186,19 @@ impl FlowTable {
         }
     }
 
-    /// Files `index` under `hash`. `rehash` gives the hash of an index that is in the table already.
+    /// Files `index` under `hash`. `rehash` gives the hash of an index that is in the table already, and `fetch` brings close what it reads.
     #[inline(always)]
     pub(crate) fn insert(
         &mut self,
         hash: u64,
         index: u32,
         rehash: impl Fn(u32) -> u64,
+        fetch: impl Fn(u32),
     ) -> Result<(), TableFull> {
         self.place(self.bucket(hash), tag_of(hash), index)?;
         self.len += 1;
         if self.len > self.groups.len() * TARGET_LOAD {
-            self.split_next(rehash);
+            self.split_next(rehash, fetch);
         } else {
             // The bucket to split next is known: have its line ready.
             self.groups.prefetch(self.split);
@@ -286,7 +287,7 @@ impl FlowTable {
 
     /// One step of linear hashing: the entries of bucket `split` part by one more bit of their hashes.
     #[inline(never)]
-    fn split_next(&mut self, rehash: impl Fn(u32) -> u64) {
+    fn split_next(&mut self, rehash: impl Fn(u32) -> u64, fetch: impl Fn(u32)) {
         let Some(fresh) = self.groups.alloc() else {
             return;
         };
@@ -294,6 +295,9 @@ impl FlowTable {
         let bit = self.level_mask + 1;
         debug_assert_eq!(u64::from(fresh), u64::from(bucket) + bit);
         let mut group = core::mem::take(&mut self.groups[bucket]);
+        // All at once: one after the other each would be waited for.
+        let filed = (0..WAYS).filter(|&way| group.tags[way] != 0);
+        filed.for_each(|way| fetch(group.indices[way]));
         self.groups[fresh] = Group::default();
         loop {
             for way in (0..WAYS).filter(|&w| group.tags[w] != 0) {

@@ -30,7 +30,7 @@ proptest! {
 fn holds_a_hundred_thousand_and_lets_them_go() {
     let mut table = FlowTable::new(200_000, &Growth::Inline).expect("memory");
     for i in 0..100_000 {
-        table.insert(mix(i), i, mix).expect("room");
+        table.insert(mix(i), i, mix, |_| ()).expect("room");
     }
     assert_eq!(table.len(), 100_000);
     for i in 0..100_000 {
@@ -50,7 +50,7 @@ fn holds_a_hundred_thousand_and_lets_them_go() {
 fn the_candidate_is_nearly_always_the_entry() {
     let mut table = FlowTable::new(200_000, &Growth::Inline).expect("memory");
     for i in 0..100_000 {
-        table.insert(mix(i), i, mix).expect("room");
+        table.insert(mix(i), i, mix, |_| ()).expect("room");
     }
     let right = (0..100_000)
         .filter(|&i| table.candidate(mix(i)) == Some(i))
@@ -64,7 +64,7 @@ fn the_candidate_is_nearly_always_the_entry() {
 #[test]
 fn an_entry_can_change_its_index_in_place() {
     let mut table = FlowTable::new(1_000, &Growth::Inline).expect("memory");
-    table.insert(mix(1), 1, mix).expect("room");
+    table.insert(mix(1), 1, mix, |_| ()).expect("room");
     assert!(table.replace(mix(1), 1, 77));
     assert!(!table.replace(mix(1), 1, 78));
     assert_eq!(table.find(mix(1), |i| i == 77), Some(77));
@@ -75,7 +75,7 @@ fn equal_hashes_are_bounded_not_endless() {
     let mut table = FlowTable::new(100_000, &Growth::Inline).expect("memory");
     let mut refused = 0;
     for i in 0..5_000 {
-        refused += usize::from(table.insert(42, i, |_| 42).is_err());
+        refused += usize::from(table.insert(42, i, |_| 42, |_| ()).is_err());
     }
     assert!(refused > 0, "a chain must have an end");
     assert!(table.len() >= WAYS * MAX_CHAIN);
@@ -93,7 +93,7 @@ proptest! {
             if op == 0 {
                 prop_assert_eq!(table.remove(hash(i), i), model.remove(&i).is_some());
             } else if model.insert(i, ()).is_none() {
-                prop_assert!(table.insert(hash(i), i, hash).is_ok());
+                prop_assert!(table.insert(hash(i), i, hash, |_| ()).is_ok());
             }
             prop_assert_eq!(table.len(), model.len());
         }
