@@ -84,7 +84,8 @@ impl Stack {
     /// Says how long connections may rest at a handler, those that do included.
     pub fn limit_rests(&mut self, now: Instant, handler: u8, limits: RestLimits) {
         self.env.set_now(now);
-        self.schedule.rests.set_limits(handler, limits);
+        let now_ms = self.env.now_ms;
+        self.schedule.rests.set_limits(handler, limits, now_ms);
         if let Some(shortest) = self.schedule.rests.shortest() {
             self.sweep_by(self.env.now + shortest);
         }
