@@ -607,3 +607,29 @@ fn what_is_crafted_from_templates_is_what_a_parser_reads() {
         assert_eq!(endpoint(conn), (ip.src.to_bits(), header.src_port));
     }
 }
+
+/// A server that stood still for longer than its timers allow sends answers again whose acknowledgements wait for it.
+#[test]
+fn a_connection_whose_first_answer_came_twice_is_opened_once() {
+    // More than those of which the far end keeps everything.
+    const HELD: u32 = 70_000;
+    let (mut engine, plan) = Engine::start(HELD);
+    let ended = || plan.counts().get(Kind::Ended);
+    let phase = |mode| Phase {
+        mode,
+        window: 256,
+        held: HELD,
+    };
+    plan.set_interleaved();
+    engine.clock = Clock::Turns(0);
+    plan.set(phase(Mode::Open));
+    assert!(engine.run(LIMIT, |_| ended() > 1_000));
+    engine.clock = Clock::Turns(1 << 17);
+    let all = u64::from(HELD);
+    assert!(engine.run(LIMIT, |_| ended() >= all && plan.held_begun() == HELD));
+    engine.run(Duration::from_millis(100), |_| false);
+    assert!(ended() > all, "no answer came twice");
+    plan.set(phase(Mode::Requests));
+    assert!(engine.run(LIMIT, |_| ended() > 2 * all + 1_000));
+    assert_eq!(plan.counts().bad(), 0);
+}

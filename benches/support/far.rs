@@ -254,7 +254,8 @@ impl Far {
             };
             let due = if requests {
                 let lengths = lengths(&self.app, &self.plan);
-                let Some(parked) = self.idle.wake(lengths) else {
+                let opened = self.plan.held_begun();
+                let Some(parked) = self.idle.wake(lengths, opened) else {
                     return;
                 };
                 wake_up(&parked, lengths, What::Request)
@@ -306,7 +307,8 @@ impl Far {
                 Mode::Short => Self::syn(self.plan.take_short()),
                 Mode::Requests | Mode::Close => {
                     let lengths = lengths(&self.app, &self.plan);
-                    let Some(parked) = self.idle.wake(lengths) else {
+                    let opened = self.plan.held_begun();
+                    let Some(parked) = self.idle.wake(lengths, opened) else {
                         return;
                     };
                     let what = if self.phase.mode == Mode::Close {

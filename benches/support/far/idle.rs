@@ -47,7 +47,6 @@ pub struct Many {
     firsts: Firsts,
     index: u32,
     ends: u32,
-    opened: u32,
     idle: u32,
     /// Uses so far, after the first of each.
     uses: u64,
@@ -61,7 +60,6 @@ impl Idle {
                 firsts: firsts(),
                 index: index as u32,
                 ends: ends as u32,
-                opened: 0,
                 idle: 0,
                 uses: 0,
             });
@@ -101,27 +99,25 @@ impl Idle {
         }
     }
 
-    /// A connection has become idle, after its first use or a later one.
-    pub fn park(&mut self, connection: Parked, is_first: bool) {
+    /// A connection has become idle; while connections are opened, of few at a random place.
+    pub fn park(&mut self, connection: Parked, opening: bool) {
         match self {
             Self::Few { parked, random } => {
                 parked.push_back(connection);
-                if is_first {
+                if opening {
                     shuffle_in(parked, random);
                 }
             }
-            Self::Many(many) => {
-                many.idle += 1;
-                many.opened += u32::from(is_first);
-            }
+            Self::Many(many) => many.idle += 1,
         }
     }
 
-    /// The connection that is used next.
-    pub fn wake(&mut self, lengths: Lengths) -> Option<Parked> {
+    /// The connection that is used next, of `opened` that were. Those are not counted here: a server that stood still sends its answers
+    /// again, and the same connection would be counted twice.
+    pub fn wake(&mut self, lengths: Lengths, opened: u32) -> Option<Parked> {
         match self {
             Self::Few { parked, .. } => parked.pop_front(),
-            Self::Many(many) => many.wake(lengths),
+            Self::Many(many) => many.wake(lengths, opened),
         }
     }
 
@@ -134,11 +130,11 @@ impl Idle {
 }
 
 impl Many {
-    fn wake(&mut self, lengths: Lengths) -> Option<Parked> {
+    fn wake(&mut self, lengths: Lengths, opened: u32) -> Option<Parked> {
         let opened = match self.ends {
             1 => {
                 self.idle = self.idle.checked_sub(1)?;
-                self.opened
+                opened
             }
             ends => self.firsts.len() as u32 / ends,
         };

@@ -73,11 +73,11 @@ pub(crate) fn spawn_sent<F: Future + 'static>(future: F) {
     context::with(|core| drop(core.spawn(future)));
 }
 
-/// Spawns a task without a handle on this thread's core, and polls it: its memory does not wear out. To be called by what
-/// [`Executor::run_with`] calls.
+/// Spawns the task that `make` makes, without a handle, on this thread's core, and polls it: its memory does not wear out. To be called by
+/// what [`Executor::run_with`] calls.
 #[inline]
-pub(crate) fn begin<F: Future<Output = ()> + 'static>(future: F) {
-    context::with(|core| core.begin(future));
+pub(crate) fn begin<F: Future<Output = ()> + 'static>(make: impl FnOnce() -> F) {
+    context::with(|core| core.begin(make));
 }
 
 /// Returns the id of the task that `waker` wakes, if it is a task of this thread's core.

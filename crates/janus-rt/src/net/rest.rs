@@ -8,7 +8,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::rc::Rc;
 
-use janus_tcp::{ConnId, Error, Instant, Rest, RestLimits, Stack};
+use janus_tcp::{ConnId, Rest, RestLimits};
 
 use super::listener::TcpListener;
 use super::stream::TcpStream;
@@ -159,7 +159,11 @@ impl Handler {
         }
         let rest = Rest::new(self.held.0.number());
         core_context::with_own(stream.owner(), |ctx| ctx.served(stream.conn(), true));
-        ServedStream::new(stream, rest).settle(|stack, now, conn| stack.rest(now, conn, rest))
+        // Not dropped: that would close it.
+        let stream = ManuallyDrop::new(stream);
+        on_stack(stream.owner(), |stack, now| {
+            stack.rest(now, stream.conn(), rest)
+        })
     }
 
     /// Serves every connection of a listener. They rest from the beginning, until something comes.
@@ -231,7 +235,13 @@ impl ServedStream {
         TcpStream::new(self.stream.owner(), self.stream.conn())
     }
 
-    /// To be called on its core.
+    /// Away from where a connection that goes to rest comes by.
+    #[inline(never)]
+    fn close(&self) {
+        drop(self.handle());
+    }
+
+    /// Does as the handler has said, unless somebody has taken the connection. To be called on its core.
     #[inline]
     fn goes_to(&self, next: Next) {
         let rest = match next {
@@ -240,25 +250,16 @@ impl ServedStream {
             Next::Rest => Some(self.rest.carrying(self.carried())),
             Next::RestWith(carried) => Some(self.rest.carrying(carried)),
         };
-        let settled = self.settle(|stack, now, conn| match rest {
-            None => stack.rest_on(conn, self.rest),
-            Some(rest) => stack.rest(now, conn, rest),
-        });
-        debug_assert!(settled.is_ok(), "the handler had it");
-    }
-
-    /// The connection goes to rest by `call`, unless somebody has taken it.
-    #[inline]
-    fn settle(
-        &self,
-        call: impl FnOnce(&mut Stack, Instant, ConnId) -> Result<(), Error>,
-    ) -> io::Result<()> {
         if self.given.replace(true) {
-            return Ok(());
+            return;
         }
-        on_stack(self.stream.owner(), |stack, now| {
-            call(stack, now, self.stream.conn())
-        })
+        let settled = core_context::with_own(self.stream.owner(), |ctx| {
+            ctx.on_stack(|stack, now| match rest {
+                None => stack.rest_on(self.stream.conn(), self.rest),
+                Some(rest) => stack.rest(now, self.stream.conn(), rest),
+            })
+        });
+        debug_assert!(matches!(settled, Some(Ok(()))), "the handler had it");
     }
 }
 
@@ -275,7 +276,7 @@ impl Drop for ServedStream {
     #[inline]
     fn drop(&mut self) {
         if !self.given.get() {
-            drop(self.handle());
+            self.close();
         }
     }
 }
@@ -316,12 +317,14 @@ where
 {
     #[inline]
     fn begin(self: Rc<Self>, conn: ConnId, rest: Rest) {
-        let stream = ServedStream::new(TcpStream::new(self.owner, conn), rest);
-        let held = Held(self);
-        // By reference: what is moved so soon after it was written has the processor wait.
-        task::begin(async move {
-            if let Ok(next) = (held.0.serve)(&stream).await {
-                stream.goes_to(next);
+        task::begin(move || {
+            let stream = ServedStream::new(TcpStream::new(self.owner, conn), rest);
+            let held = Held(self);
+            // By reference: what is moved so soon after it was written has the processor wait.
+            async move {
+                if let Ok(next) = (held.0.serve)(&stream).await {
+                    stream.goes_to(next);
+                }
             }
         });
     }
@@ -341,7 +344,13 @@ impl<S: Numbered + ?Sized> Drop for Held<S> {
     fn drop(&mut self) {
         // This one and the table's.
         if Rc::strong_count(&self.0) == 2 {
-            core_context::with_own(self.0.owner(), |ctx| ctx.forget_handler(self.0.number()));
+            look_for_more(self.0.owner(), self.0.number());
         }
     }
+}
+
+/// Has a handler forgotten that nothing can come back to.
+#[cold]
+fn look_for_more(owner: Owner, number: u8) {
+    core_context::with_own(owner, |ctx| ctx.forget_handler(number));
 }

@@ -2,10 +2,12 @@
 //! while a future, an output or a foreign waker runs, is cloned or dropped: a task may spawn, wake, abort and join freely. The executor
 //! decides when tasks are polled.
 
+mod begin;
+
 use std::cell::{Cell, RefCell};
-use std::future::Future;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -13,13 +15,12 @@ use janus_mem::{Growth, MemError};
 use janus_tcp::Instant;
 
 use super::arena::{Arena, Slot};
+use super::class::Class;
 use super::coop;
 use super::executor::{TaskCounters, TaskId, TaskMemory};
 use super::header::{
-    self, ABORT, Boxed, HANDLE, Header, Inline, JOINED, NAMELESS, PanicPayload, QUEUED, RUNNING,
-    Stage, Stored,
+    ABORT, HANDLE, Header, JOINED, NAMELESS, PanicPayload, QUEUED, RUNNING, Stage, VTable,
 };
-use super::join::JoinHandle;
 use super::pulse::Pulse;
 use super::ready::ReadyQueue;
 use super::timers::Timers;
@@ -48,7 +49,10 @@ pub(crate) struct Core {
     ready: RefCell<ReadyQueue>,
     /// Wakers of tasks that await another's end; the awaited task's header has the number.
     joiners: RefCell<WakerTable>,
-    tasks: Cell<usize>,
+    /// Tasks spawned and tasks gone, two counts: one of those there are would be written at each end, just before the next beginning reads
+    /// it and its neighbor as one wide word, for which the processor waits.
+    spawned: Cell<u64>,
+    gone: Cell<u64>,
     counters: Cell<TaskCounters>,
     life: Cell<Life>,
     /// The task that is being polled, or was last polled.
@@ -77,7 +81,7 @@ pub(super) enum End<T> {
     Cancelled,
 }
 
-/// Beginning and waking.
+/// Waking.
 impl Core {
     pub(super) fn new(identity: ShardIdentity, growth: &Growth) -> Result<Core, MemError> {
         let timers = Timers::new(identity.incarnation(), growth)?;
@@ -86,7 +90,8 @@ impl Core {
             arena: Arena::new(growth)?,
             ready: RefCell::new(ReadyQueue::new()),
             joiners: RefCell::default(),
-            tasks: Cell::new(0),
+            spawned: Cell::new(0),
+            gone: Cell::new(0),
             counters: Cell::default(),
             now: Cell::new(Instant::ZERO),
             timers,
@@ -96,66 +101,6 @@ impl Core {
             large_from: usize::MAX,
             warnings: None,
         })
-    }
-
-    #[cold]
-    fn warn_large<F>(&self) {
-        if let Some(warnings) = &self.warnings {
-            warnings.tell(&Warning::LargeFuture {
-                task: std::any::type_name::<F>(),
-                bytes: size_of::<F>(),
-            });
-        }
-    }
-
-    #[inline]
-    pub(super) fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
-        let slot = self.place(future, QUEUED | HANDLE);
-        self.ready.borrow_mut().push(slot);
-        let generation = self.arena.header(slot).generation();
-        let task = TaskRef::new(&self.identity, slot.granule(), generation);
-        if self.life.get() == Life::Closed {
-            // The thread is still this core's, but no task is polled any more.
-            self.close();
-        }
-        // SAFETY: the task gives an `F::Output`; HANDLE was set above, and this is the handle.
-        unsafe { JoinHandle::here(task) }
-    }
-
-    /// Spawns a task without a handle, and polls it. Where tasks are polled, but in none of them: see
-    /// [`poll_each`](Core::poll_each).
-    #[inline]
-    pub(super) fn begin<F: Future<Output = ()> + 'static>(&self, future: F) {
-        let slot = self.place(future, NAMELESS);
-        self.poll(slot);
-    }
-
-    #[inline]
-    fn place<F: Future + 'static>(&self, future: F, flags: u32) -> Slot {
-        if const { size_of::<F>() >= LARGE_LEAST } && size_of::<F>() >= self.large_from {
-            self.warn_large::<F>();
-        }
-        if const { header::class_of::<Inline<F>>().is_some() } {
-            self.place_stored(Inline::new(future), flags)
-        } else {
-            self.count(|c| c.boxed += 1);
-            self.place_stored(Boxed::new(future), flags)
-        }
-    }
-
-    #[inline]
-    fn place_stored<S: Stored + 'static>(&self, future: S, flags: u32) -> Slot {
-        let Some(class) = (const { header::class_of::<S>() }) else {
-            unreachable!("a future without a class is boxed, and a box has one");
-        };
-        let Some(slot) = self.arena.alloc(class) else {
-            panic!("no memory for another task: {} live", self.tasks.get());
-        };
-        // SAFETY: `alloc` gave this slot to no other task, it is vacant, and of the class that `S` needs.
-        unsafe { header::write(self.arena.pointer(slot), future, flags) };
-        self.tasks.set(self.tasks.get() + 1);
-        self.count(|c| c.spawned += 1);
-        slot
     }
 
     /// Wakes the task of `word`. Returns false when the task belongs to another shard.
@@ -313,26 +258,44 @@ impl Core {
             self.abandon(slot, None);
             return;
         }
+        let vtable = header.vtable();
+        // SAFETY: the stage is Future, so the slot holds the future its table was made for. RUNNING keeps everybody
+        // else from its payload: only `abandon`, `detach` and `take_end` touch one, and they look.
+        let polled = self.poll_with(slot, header, vtable, |pointer, cx| unsafe {
+            (vtable.poll)(pointer, cx)
+        });
+        match polled {
+            Poll::Pending => self.paused(slot, header),
+            // It has no output, and no handle.
+            Poll::Ready(()) if header.has(NAMELESS) => self.free(slot),
+            Poll::Ready(()) => self.ended(slot),
+        }
+    }
+
+    /// Polls a task that is RUNNING and in stage Future, by a function of its table. The header is the slot's.
+    #[inline]
+    fn poll_with(
+        &self,
+        slot: Slot,
+        header: &Header,
+        vtable: &'static VTable,
+        poll: impl FnOnce(NonNull<Header>, &mut Context<'_>) -> Poll<()>,
+    ) -> Poll<()> {
         let word = WakeWord::new(self.identity.number(), slot.granule(), header.generation());
         // Not dropped: a waker owns nothing.
         let waker = ManuallyDrop::new(waker::waker(word));
         let mut cx = Context::from_waker(&waker);
-        let pointer = self.arena.pointer(slot);
-        let vtable = header.vtable();
         self.pulse.polls(vtable);
         self.polling.set(Some(slot));
         coop::refill();
-        // SAFETY: the stage is Future, so the slot holds the future its table was made for. RUNNING keeps everybody
-        // else from its payload: only `abandon`, `detach` and `take_end` touch one, and they look.
-        match unsafe { (vtable.poll)(pointer, &mut cx) } {
-            Poll::Pending => {
-                if header.pause() {
-                    self.ready.borrow_mut().push(slot);
-                }
-            }
-            // It has no output, and no handle.
-            Poll::Ready(()) if header.has(NAMELESS) => self.free(slot),
-            Poll::Ready(()) => self.ended(slot),
+        poll(self.arena.pointer(slot), &mut cx)
+    }
+
+    /// Handles the end of a poll after which the task waits.
+    #[inline]
+    fn paused(&self, slot: Slot, header: &Header) {
+        if header.pause() {
+            self.ready.borrow_mut().push(slot);
         }
     }
 
@@ -400,8 +363,12 @@ impl Core {
 
     #[inline]
     fn free(&self, slot: Slot) {
-        self.tasks.set(self.tasks.get() - 1);
-        let class = self.arena.header(slot).vtable().class;
+        self.free_of(slot, self.arena.header(slot).vtable().class);
+    }
+
+    #[inline]
+    fn free_of(&self, slot: Slot, class: Class) {
+        self.gone.set(self.gone.get() + 1);
         self.arena.free(slot, class);
     }
 
@@ -580,11 +547,12 @@ impl Core {
     }
 
     pub(super) fn tasks(&self) -> usize {
-        self.tasks.get()
+        (self.spawned.get() - self.gone.get()) as usize
     }
 
     pub(super) fn counters(&self) -> TaskCounters {
         TaskCounters {
+            spawned: self.spawned.get(),
             retired: self.arena.retired(),
             ..self.counters.get()
         }

@@ -373,6 +373,22 @@ pub(super) unsafe fn write<S: Stored>(slot: NonNull<Header>, future: S, flags: u
     }
 }
 
+/// Returns the table of such a slot.
+#[inline]
+pub(super) fn vtable<S: Stored>() -> &'static VTable {
+    Layout::<S>::VTABLE
+}
+
+/// Polls the future of a slot whose type is known. See [`VTable::poll`].
+///
+/// # Safety
+/// As there; the slot was written with an `S`.
+#[inline]
+pub(super) unsafe fn poll<S: Stored>(slot: NonNull<Header>, cx: &mut Context<'_>) -> Poll<()> {
+    // SAFETY: the caller's promise.
+    unsafe { Layout::<S>::poll(slot, cx) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -223,7 +223,7 @@ fn tasks_without_names_wear_out_no_slot() {
             return false;
         };
         left.set(one_less);
-        begin(async move {
+        begin(|| async move {
             kept.borrow_mut().truncate(3);
             poll_fn(|cx| {
                 kept.borrow_mut().insert(0, cx.waker().clone());
@@ -258,7 +258,7 @@ fn a_task_that_begins_with_a_panic_ends_alone() {
     let polled = core.executor.run_with(5, || {
         begun.set(begun.get() + 1);
         let (number, ended) = (begun.get(), Rc::clone(&ended));
-        begin(async move {
+        begin(|| async move {
             assert!(number != 2, "for a test");
             ended.set(ended.get() + 1);
         });

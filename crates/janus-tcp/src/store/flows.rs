@@ -167,6 +167,12 @@ impl<T, K: Key> Flows<T, K> {
         }
     }
 
+    /// The record to be changed, if its slot was ever handed out.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: K) -> Option<&mut T> {
+        Some(self.with_key(id)?.1)
+    }
+
     /// Brings the record's lines close; any number is allowed.
     #[inline(always)]
     pub(crate) fn prefetch(&self, id: K) {

@@ -133,6 +133,9 @@ pub(crate) struct Rests {
     resting: [u32; REST_HANDLERS],
     /// [`Limit`]s of each handler: of fresh connections, and of others.
     limits: [[Limit; 2]; REST_HANDLERS],
+    /// When each handler's limits were set, in milliseconds. A rest that began before counted in other parts. It wraps after 49 days: a
+    /// rest that lasts then, and whose peer sends what is no data, may last twice its limit.
+    set_ms: [u32; REST_HANDLERS],
     /// Handlers that have some, a bit each.
     with_limits: u64,
     /// Connections that rest at a handler with limits.
@@ -160,6 +163,7 @@ impl Default for Rests {
             roused: Queue::new(1_024, (none, Rest(RESTS))),
             resting: [0; REST_HANDLERS],
             limits: [[Limit::default(); 2]; REST_HANDLERS],
+            set_ms: [0; REST_HANDLERS],
             with_limits: 0,
             limited: 0,
         }
@@ -234,8 +238,9 @@ impl Rests {
         self.roused.iter()
     }
 
-    pub(crate) fn set_limits(&mut self, handler: u8, limits: RestLimits) {
+    pub(crate) fn set_limits(&mut self, handler: u8, limits: RestLimits, now_ms: u32) {
         let at = usize::from(handler);
+        self.set_ms[at] = now_ms;
         let resting = self.resting[at] as usize;
         self.limited -= if self.is_limited(handler) { resting } else { 0 };
         self.limits[at] = [limits.first, limits.further].map(Limit::new);
@@ -278,6 +283,8 @@ impl Rests {
         let parts = (now_ms >> part).wrapping_sub(rest.since()) & (TIMES - 1);
         // The part in which it began was not whole.
         let rested = (parts << part).saturating_sub(1 << part);
+        // Of a rest that may have counted in other parts, no more is known than that.
+        let rested = rested.min(now_ms.wrapping_sub(self.set_ms[usize::from(rest.handler())]));
         match ms.checked_sub(silent.max(rested)) {
             None | Some(0) => Look::Over,
             Some(left) => Look::NotBefore(left),
@@ -291,13 +298,13 @@ mod tests {
     use crate::store::cold::NONE;
     use proptest::prelude::*;
 
-    fn minute() -> Rests {
+    fn minute(now_ms: u32) -> Rests {
         let mut rests = Rests::default();
         let limits = RestLimits {
             first: Some(Duration::from_secs(20)),
             further: Some(Duration::from_secs(60)),
         };
-        rests.set_limits(3, limits);
+        rests.set_limits(3, limits, now_ms);
         rests
     }
 
@@ -316,14 +323,14 @@ mod tests {
 
     #[test]
     fn counts_follow_limits() {
-        let mut rests = minute();
+        let mut rests = minute(0);
         let (near, far) = (Rest::new(3), Rest::new(4));
         let soon = [near, far, near].map(|rest| rests.begin(rest));
         assert_eq!(soon, [Some(Duration::from_secs(20)), None, None]);
         rests.end(near);
         assert_eq!(rests.limited(), 1);
         assert_eq!(rests.shortest(), Some(Duration::from_secs(20)));
-        rests.set_limits(3, RestLimits::default());
+        rests.set_limits(3, RestLimits::default(), 0);
         assert_eq!((rests.limited(), rests.shortest()), (0, None));
         rests.end(near);
         rests.end(far);
@@ -334,7 +341,7 @@ mod tests {
         /// Whatever comes that is no data, a rest is never ended before its time and always within two parts after it.
         #[test]
         fn a_rest_ends_in_time(begun: u32, fresh: bool, heard in proptest::collection::vec(1..20_000u32, 0..12)) {
-            let rests = minute();
+            let rests = minute(begun);
             let rest = if fresh { Rest::new(3) } else { Rest::new(3).carrying(9) };
             let limit = if fresh { 20_000 } else { 60_000 };
             let rest = rests.begun(rest, begun);

@@ -32,7 +32,10 @@ impl Stack {
     /// Like [`Stack::rest`] for a connection that was roused with this rest: its time goes on, as if nothing had come.
     #[inline]
     pub fn rest_on(&mut self, id: ConnId, rest: Rest) -> Result<(), Error> {
-        let (conn, cold) = self.named(id)?;
+        let conn = id.slot().ok_or(Error::Stale)?;
+        let cold = self.store.tcbs.get_mut(conn);
+        let cold = cold.filter(|tcb| tcb.is_owned(id.generation));
+        let cold = cold.ok_or(Error::Stale)?;
         let hot = cold.hot().map(|block| &self.store.hot[block]);
         let unread = hot.is_some_and(|hot| !hot.receiver.inbox.is_empty());
         let writer = hot.is_some_and(|hot| hot.sender.writer != NONE);
@@ -41,7 +44,7 @@ impl Stack {
             self.schedule.rests.passes(id, rest);
             return Ok(());
         }
-        let before = core::mem::replace(&mut self.store.tcbs[conn].reader, rest.word());
+        let before = core::mem::replace(&mut cold.reader, rest.word());
         self.left_rest(before);
         if writer {
             // Of a task that has gone.
@@ -81,7 +84,8 @@ impl Stack {
     /// Says how long connections may rest at a handler, those that do included.
     pub fn limit_rests(&mut self, now: Instant, handler: u8, limits: RestLimits) {
         self.env.set_now(now);
-        self.schedule.rests.set_limits(handler, limits);
+        let now_ms = self.env.now_ms;
+        self.schedule.rests.set_limits(handler, limits, now_ms);
         if let Some(shortest) = self.schedule.rests.shortest() {
             self.sweep_by(self.env.now + shortest);
         }

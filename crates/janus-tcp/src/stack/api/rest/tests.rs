@@ -292,3 +292,17 @@ fn serve(pair: &mut Pair) {
         }
     }
 }
+
+#[test]
+fn limits_that_are_set_later_count_from_the_beginning_of_a_rest() {
+    let mut pair = Pair::new(&Config::default(), 4);
+    pair.run_for(1_000 * SECOND);
+    let (further, _) = at_rest(&mut pair, 4_001, carrying(1));
+    pair.run_for(5 * SECOND);
+    limited(&mut pair);
+    let open = |pair: &mut Pair, conn| pair.a.stack.read(pair.now, conn, &mut [0; 1]);
+    pair.run_for(50 * SECOND);
+    assert_eq!(open(&mut pair, further), Err(Error::WouldBlock));
+    pair.run_for(15 * SECOND);
+    assert_eq!(open(&mut pair, further), Ok(0));
+}
