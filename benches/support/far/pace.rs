@@ -33,7 +33,7 @@ pub struct Sample {
 #[derive(Clone, Copy)]
 pub struct Since {
     pub origin: Instant,
-    /// What is to be added where it is not the machine's.
+    /// Added to the machine's where it is another.
     pub shift: Option<&'static AtomicI64>,
 }
 

@@ -45,7 +45,7 @@ pub struct Plan {
     pub ends: Vec<EndCounts>,
     /// What the moments of paced connections count from.
     pub origin: Instant,
-    /// What is to be added to that where the server's time is not the machine's.
+    /// Added to that where the server's time is not the machine's.
     shift: OnceLock<&'static AtomicI64>,
     /// Bits of the rate at which short connections come; nothing: as soon as others have ended.
     rate: AtomicU64,

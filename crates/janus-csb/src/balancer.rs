@@ -55,9 +55,9 @@ pub struct Balancer {
     stamps: Stamps,
     /// The update under way is one that tells of moves.
     tidies: bool,
-    /// What shards have kept is what differs from the published layout, in order: news will do next time.
+    /// Made of all that differs from the published layout, the lists of the shards are in order: news will do next time.
     known: Option<Known>,
-    /// What has moved, as far as the shards have told.
+    /// Moves that shards have told of.
     news: Vec<Gone>,
 }
 

@@ -176,7 +176,7 @@ impl Grown {
     }
 }
 
-/// What is left of a chunk when its user asks for the next one. Little, as what is ready and unused is memory too; more once a chunk has come
+/// Part of a chunk that is left when its user asks for the next one. Little, as what is ready and unused is memory too; more once a chunk has come
 /// late, as to touch one takes a time that depends on the machine, and to use one up on the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Notice {

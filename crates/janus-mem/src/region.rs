@@ -416,7 +416,7 @@ mod tests {
         region.commit(4 * HUGE_PAGE).unwrap();
         assert_eq!(region.kind(), RegionKind::Plain);
         for at in [0, HUGE_PAGE, 3 * HUGE_PAGE + 5] {
-            // SAFETY: the byte is committed, and nobody else knows of it.
+            // SAFETY: the byte is committed, and the region is known here only.
             unsafe { region.base().as_ptr().add(at).write(7) };
         }
         #[cfg(not(miri))]

@@ -1,4 +1,4 @@
-//! What differs from a layout, from one update to the next: where an update changes no layout only what has moved since the last one is told,
+//! Lists of what differs from a layout, from one update to the next: where an update changes no layout only moves since the last one are told,
 //! and entered here. A flow that has ended stays in the lists, which is right and costs a hop: where a hint leads to a shard that does not
 //! know the flow, the walk goes on to the ring's owner, at which all that is not told of begins. So the lists are made anew after a while.
 

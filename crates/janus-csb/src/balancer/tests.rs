@@ -10,7 +10,7 @@ use crate::{DivergenceFilter, FlowId, Flows, Held, ShardId, Step, Work, walk};
 #[derive(Default)]
 struct Table {
     flows: BTreeMap<u64, Held>,
-    /// What has left it, where to, and when.
+    /// Flows that have left it, where to, and when.
     gone: Vec<(ShardId, u32, Held)>,
 }
 

@@ -68,7 +68,7 @@ impl SideBySide {
         &self.handle
     }
 
-    /// What is to be added to the machine's clock for the time of the core whose turn it is.
+    /// Added to the machine's clock, this gives the time of the core whose turn it is.
     pub fn shift(&self) -> &'static AtomicI64 {
         self.shift
     }

@@ -55,7 +55,7 @@ fn after_the_first_it_tells_of_what_has_moved_since() {
         is_found(&mut bench);
         bench.shards[from].1.gone.clear();
     }
-    // What it came to by and by is what all together say.
+    // All together say the same.
     let known = bench.balancer.last().diverged;
     bench.balancer.begin(|_| {}).expect("there is room");
     bench.run();

@@ -69,7 +69,7 @@ fn move_one(world: &mut World, rng: &mut Rng) {
     }
 }
 
-/// What has the balancer make updates.
+/// Reasons for the balancer to make updates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Rings {
     /// Rings and listeners change all the time.
