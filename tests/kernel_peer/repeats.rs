@@ -23,6 +23,9 @@ const FIELDS: [&str; 12] = [
     "tcp.options.timestamp.tsecr",
 ];
 
+/// Acknowledgements kept for segments that were late on their way.
+const PAST_MAX: usize = 4_096;
+
 /// Counts of our segments with data, and of what should never be.
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
@@ -64,6 +67,8 @@ struct Wire {
     /// Data of ours before its end that has not crossed.
     holes: Vec<(u64, u64)>,
     acks: VecDeque<Word>,
+    /// Those that we knew by a segment, and the largest place in them.
+    past: VecDeque<Word>,
     known_ack: u64,
     sacks: Vec<Word>,
     found: Repeats,
@@ -142,9 +147,12 @@ impl Wire {
     /// A segment of ours shows that what has an earlier stamp than `echo` is known.
     fn know(&mut self, echo: u32) {
         while self.acks.front().is_some_and(|word| word.is_known_to(echo)) {
-            let known = self.acks.pop_front().map_or(0, |word| word.has.1);
-            self.known_ack = self.known_ack.max(known);
+            let word = self.acks.pop_front().expect("it was looked at");
+            self.known_ack = self.known_ack.max(word.has.1);
+            self.past.push_back(word);
         }
+        let old = self.past.len().saturating_sub(PAST_MAX);
+        self.past.drain(..old);
         let known = self.known_ack;
         self.sacks.retain(|word| word.has.1 > known);
     }
@@ -181,7 +189,8 @@ impl Wire {
         // A copy that was held back echoes what it did when it was sent.
         let mut sacks = self.sacks.iter().filter(|word| word.is_known_to(echo));
         let sacked = sacks.any(|word| word.has.0 < to && from < word.has.1);
-        let acked = to <= self.known_ack;
+        let mut acks = self.past.iter().filter(|word| word.is_known_to(echo));
+        let acked = acks.any(|word| to <= word.has.1);
         self.found.known_sacked += u64::from(sacked);
         self.found.known_acked += u64::from(acked);
         if sacked || acked {
@@ -246,6 +255,8 @@ fn repeats_are_told_from_late_copies() {
     text += &line(false, "100 300 0 0 0 0 - - 40 13");
     text += &line(true, "200 100 100 0 0 0 - - 14 39");
     text += &line(true, "200 100 100 0 0 0 - - 15 41");
+    // Held back since before that.
+    text += &line(true, "200 100 100 0 0 0 - - 14 39");
     text += &line(false, "100 300 0 1 0 0 - - 42 15");
     let found = judge_lines(&text, Family::V4, &[]);
     let wrong = (found.known_sacked, found.known_acked, found.resets);
