@@ -197,6 +197,9 @@ fn drain(report: &mut Report, held: u32, calm: Duration) {
     }
     let full = yard.frames_without_room() - full;
     report.row("frames_without_room", full as f64, "count", &params);
+    let each = (0..LAYOUT.cores).map(|core| yard.world.forwards(core));
+    let lost: u64 = each.map(|it| it.moves_lost).sum();
+    report.row("moves_lost", lost as f64, "count", &params);
     let bad = yard.plan.counts().bad();
     report.row("bad_answers", bad as f64, "count", &params);
     report.row("unanswered", unanswered as f64, "count", &params);

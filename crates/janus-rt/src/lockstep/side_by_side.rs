@@ -12,7 +12,7 @@ use janus_io::IoCore;
 use crate::clock::Clock;
 use crate::control::conductor::Conductor;
 use crate::runtime::{Builder, Handle, MainResult};
-use crate::shard::Shard;
+use crate::shard::{ForwardCounters, Shard};
 
 /// How often the time is looked at that the machine gave to others.
 const LOOK_NS: u64 = 1_000_000;
@@ -81,6 +81,11 @@ impl SideBySide {
     /// Flows that a core holds.
     pub fn flows(&self, core: usize) -> usize {
         self.shards[core].ctx.stack.borrow().flows_held()
+    }
+
+    /// Counts of a core's frames and flows for others.
+    pub fn forwards(&self, core: usize) -> ForwardCounters {
+        self.shards[core].ctx.forwarder.borrow().counters
     }
 
     /// Lets whoever is furthest behind have its turn, until then.

@@ -200,16 +200,15 @@ impl Stack {
 
     /// Like [`Stack::add_stub`] for a flow that has just moved to `shard`. A stub that stood here was of an older move.
     pub fn leave_stub(&mut self, flow: &FlowKey, shard: u16, moved: Moved) -> Result<(), Error> {
-        if let Some(older) = self.stub_of(flow) {
-            self.remove_stub(flow, older);
-        }
         self.make_stub(flow, shard, Some(moved))
     }
 
     fn make_stub(&mut self, flow: &FlowKey, shard: u16, moved: Option<Moved>) -> Result<(), Error> {
         let hash = self.index.hash.flow(flow);
-        if self.record_of(flow).is_some() {
-            return Err(Error::AddrInUse);
+        match self.record_of(flow) {
+            Some(Record::Stub(older)) if moved.is_some() => self.drop_stub(older, flow),
+            Some(_) => return Err(Error::AddrInUse),
+            None => {}
         }
         let id = self.index.stubs.add(flow, Stub { shard, moved });
         let id = id.ok_or(Error::TooManyConnections)?;
