@@ -1,6 +1,6 @@
 //! A core with many connections at rest is drained while requests go on: how long that takes, what share of the core's time moving has, and
 //! what the requests see of it. Two cores hold the connections and load themselves, each by a far end of its own inside its turns; after the
-//! drain one of them serves alone, so `load` is half of what one can do. The cores and the control thread take their turns on one thread as
+//! drain one of them serves alone, so `load` is half of what one can do. A request without an answer is sent again, as a client's TCP does. The cores and the control thread take their turns on one thread as
 //! if each had a processor of its own ([`SideBySide`]): fewer than three processors would measure how they are shared. Arguments name
 //! numbers of connections (`10m`: half of them are moved).
 
@@ -147,6 +147,7 @@ fn drain(report: &mut Report, held: u32, calm: Duration) {
     yard.pass(calm);
     let (before, unanswered) = yard.rest();
     assert_eq!(unanswered, 0, "in peace");
+    let again_before = yard.plan.counts().get(Kind::Again);
     let here = yard.world.flows(CORE);
 
     yard.begin(load, Duration::from_secs(10));
@@ -194,6 +195,11 @@ fn drain(report: &mut Report, held: u32, calm: Duration) {
             let params = [&params[..], &of].concat();
             report.row("request_us", quantile(&took, q) / 1e3, "us", &params);
         }
+    }
+    let again = yard.plan.counts().get(Kind::Again) - again_before;
+    for (when, again) in [("before", again_before), ("during", again)] {
+        let params = [&params[..], &[("when", when.into())]].concat();
+        report.row("requests_sent_again", again as f64, "count", &params);
     }
     let full = yard.frames_without_room() - full;
     report.row("frames_without_room", full as f64, "count", &params);

@@ -3,16 +3,20 @@
 //! without timestamps a table tells that.
 //! Every answer is validated. The time spent in here is measured, so that it can be taken off the server's account.
 
+mod again;
 mod app;
 pub mod device;
+mod due;
 mod idle;
 pub mod pace;
 pub mod packet;
 pub mod plan;
 pub mod six;
 
+use again::Again;
 use app::echo_words;
 pub use app::{App, ECHO_LEN};
+use due::{Due, What};
 use idle::{Idle, Lengths, Parked};
 use janus_mem::{Frame, HEADROOM, Pool};
 use janus_wire::tcp::Flags;
@@ -34,27 +38,6 @@ const FRAME_MIN: usize = 64;
 const FRAME_MAX: usize = 1514;
 /// Timestamp of a SYN; those of later segments are larger.
 const TS_SYN: u32 = 1;
-
-/// Something to be sent to the server.
-#[derive(Clone, Copy)]
-struct Due {
-    conn: u32,
-    seq: u32,
-    ack: u32,
-    ts_val: u32,
-    ts_echo: u32,
-    what: What,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum What {
-    Syn,
-    Ack,
-    Request,
-    /// The second half of a request that comes in pieces.
-    Rest,
-    Fin,
-}
 
 /// A frame that tells the server an address.
 struct Told {
@@ -82,6 +65,8 @@ pub struct Far {
     told: VecDeque<Told>,
     /// Short connections, or requests, come at a rate.
     pace: Option<Pace>,
+    /// Requests that came at a rate.
+    again: Option<Again<Due>>,
     /// Timestamp that each connection would have, on a wire without timestamps.
     untimed: Option<Vec<u32>>,
     counts: Counts,
@@ -111,10 +96,11 @@ impl Far {
             credit: 0,
             interleaved: false,
             in_pieces: false,
-            due: nothing_due(),
+            due: due::nothing(),
             idle,
             told: VecDeque::with_capacity(TOLD_MAX),
             pace: None,
+            again: None,
             counts: Counts::default(),
             plan,
         }
@@ -127,6 +113,7 @@ impl Far {
         self.clock_in(start);
         self.follow_plan();
         self.begin(room);
+        self.repeat();
         let mut given = 0;
         while given < room && (!self.due.is_empty() || !self.told.is_empty()) {
             let Some(buf) = pool.alloc() else { break };
@@ -162,6 +149,7 @@ impl Far {
             || !self.told.is_empty()
             || self.epoch != self.plan.epoch()
             || self.pace.is_some()
+            || self.again.as_ref().is_some_and(|again| !again.is_empty())
             || self.can_begin()
     }
 
@@ -242,6 +230,19 @@ impl Far {
             let (since, due) = (self.plan.since(), self.plan.due());
             self.pace = Some(Pace::new(since, due, rate, samples, seed));
         }
+        if self.phase.mode == Mode::Requests {
+            self.again = (rate > 0.0).then(|| Again::new(self.plan.waiting()));
+        }
+    }
+
+    /// Sends requests again that have waited for too long.
+    fn repeat(&mut self) {
+        let Some(again) = &mut self.again else { return };
+        let now_ns = self.plan.since().now_ns();
+        while let Some(request) = again.next(now_ns) {
+            self.due.push_back(request);
+            self.counts.add(Kind::Again, 1);
+        }
     }
 
     /// Short connections, or requests, whose time has come.
@@ -264,6 +265,9 @@ impl Far {
                 Self::syn(self.plan.take_short())
             };
             pace.began(due.conn, due_ns);
+            if let Some(again) = &mut self.again {
+                again.begins(due.conn, due_ns, due);
+            }
             self.due.push_back(due);
             self.counts.add(Kind::Begun, 1);
             left -= 1;
@@ -368,7 +372,7 @@ impl Far {
             }
             (What::Request, App::Http { request, .. }) => {
                 let halves = request.split_at(request.len() / 2);
-                if self.in_pieces && is_tenth(&due) {
+                if self.in_pieces && due.is_tenth() {
                     self.due.push_back(Due {
                         seq: due.seq.wrapping_add(halves.0.len() as u32),
                         what: What::Rest,
@@ -565,6 +569,10 @@ impl Far {
                 ack: next,
                 ts_echo: theirs,
             };
+            if self.again.as_ref().is_some_and(|it| !it.ends(a.conn)) {
+                // The server sends it again, as it saw no acknowledgement.
+                return;
+            }
             self.idle.park(parked, self.phase.mode == Mode::Open);
             if let Some(pace) = &mut self.pace {
                 pace.answered(a.conn);
@@ -576,11 +584,6 @@ impl Far {
     }
 }
 
-/// One request in ten, by its connection and its place there.
-fn is_tenth(due: &Due) -> bool {
-    (due.conn ^ due.seq).wrapping_mul(0x9e37_79b1) < u32::MAX / 10
-}
-
 /// Bytes of a request and of its answer; those of an answer may have to be learned.
 fn lengths(app: &App, plan: &Plan) -> Lengths {
     Lengths {
@@ -590,21 +593,6 @@ fn lengths(app: &App, plan: &Plan) -> Lengths {
             App::Http { .. } => plan.response_len.load(Ordering::Relaxed),
         },
     }
-}
-
-/// Touched, as it is the load's: what comes into memory later counts as a server's.
-fn nothing_due() -> VecDeque<Due> {
-    let any = Due {
-        conn: 0,
-        seq: 0,
-        ack: 0,
-        ts_val: 0,
-        ts_echo: 0,
-        what: What::Ack,
-    };
-    let mut due = VecDeque::from(vec![any; 1 << 16]);
-    due.clear();
-    due
 }
 
 fn wake_up(parked: &Parked, lengths: Lengths, what: What) -> Due {

@@ -30,7 +30,8 @@ const PAST_MAX: usize = 4_096;
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
     pub(crate) data: u64,
-    /// Segments of either end that reset.
+    /// Segments of either end that reset a connection. What answers the echo of a late copy when both ends are done does not: there is
+    /// nothing left then.
     pub(crate) resets: u64,
     /// Blocks that the kernel said it has beyond a gap.
     pub(crate) blocks: u64,
@@ -64,6 +65,10 @@ struct Wire {
     initial: [Option<u32>; 2],
     /// Ends of what has been sent.
     ends: [u64; 2],
+    /// Places behind a FIN.
+    fins: [Option<u64>; 2],
+    /// What each end has said it has of the other's stream.
+    acked: [u64; 2],
     /// Data of ours before its end that has not crossed.
     holes: Vec<(u64, u64)>,
     acks: VecDeque<Word>,
@@ -100,9 +105,12 @@ impl Wire {
         let number = |index: usize| fields[index].parse::<u32>().unwrap_or(0);
         let is = |index: usize| matches!(fields[index], "1" | "True");
         let (from, to) = if own { (0, 1) } else { (1, 0) };
-        if is(5) {
+        if is(5) && !self.is_over() {
             self.found.resets += 1;
             self.found.note(line);
+        }
+        if is(5) {
+            return;
         }
         if is(6) {
             self.initial[from] = Some(number(2));
@@ -133,7 +141,18 @@ impl Wire {
             let has = (0, ack);
             self.acks.push_back(Word { has, stamp });
         }
-        self.ends[from] = self.ends[from].max(seq + len + u64::from(is(7)));
+        let end = seq + len + u64::from(is(7));
+        self.ends[from] = self.ends[from].max(end);
+        self.acked[from] = self.acked[from].max(ack);
+        if is(7) {
+            self.fins[from] = Some(end);
+        }
+    }
+
+    /// Whether each end has said that it has the other's FIN.
+    fn is_over(&self) -> bool {
+        let has = |end: usize| self.fins[1 - end].is_some_and(|fin| self.acked[end] >= fin);
+        has(0) && has(1)
     }
 
     /// The place of a number that is near the end of what has been sent.
@@ -257,7 +276,12 @@ fn repeats_are_told_from_late_copies() {
     text += &line(true, "200 100 100 0 0 0 - - 15 41");
     // Held back since before that.
     text += &line(true, "200 100 100 0 0 0 - - 14 39");
-    text += &line(false, "100 300 0 1 0 0 - - 42 15");
+    text += &line(false, "100 300 0 0 0 1 - - 42 15");
+    text += &line(true, "300 101 0 0 0 1 - - 16 42");
+    text += &line(true, "301 0 0 1 0 0 - - - -");
+    text += &line(false, "101 301 0 0 0 0 - - 43 16");
+    // Both are done.
+    text += &line(true, "301 0 0 1 0 0 - - - -");
     let found = judge_lines(&text, Family::V4, &[]);
     let wrong = (found.known_sacked, found.known_acked, found.resets);
     assert_eq!(wrong, (2, 1, 1), "{found:?}");

@@ -1,6 +1,7 @@
 //! What the benchmark tells its far ends, and what they tell it: a phase that is switched, and counts. One writer
 //! each, so that nothing here waits.
 
+use super::again::Waiting;
 use super::idle::Firsts;
 use super::pace::{Due, Sample, Since, due, room_for};
 use crate::support::witness::Record;
@@ -68,6 +69,8 @@ pub struct Plan {
     firsts: OnceLock<Firsts>,
     /// When what is under way in a paced phase was due, by connection.
     due: OnceLock<Due>,
+    /// On which connections a request that came at a rate is under way.
+    waiting: OnceLock<Waiting>,
     wake: Mutex<Vec<Box<dyn Fn() + Send>>>,
 }
 
@@ -94,6 +97,8 @@ pub enum Kind {
     Ended,
     /// Segments of the server that only acknowledge.
     PureAcks,
+    /// Requests sent again for want of an answer.
+    Again,
     /// Wrong: a checksum.
     BadChecksum,
     /// Wrong: a sequence or acknowledgement number.
@@ -186,6 +191,7 @@ impl Plan {
             response_len: AtomicU32::new(0),
             firsts: OnceLock::new(),
             due: OnceLock::new(),
+            waiting: OnceLock::new(),
             wake: Mutex::new(Vec::new()),
         }
     }
@@ -327,6 +333,12 @@ impl Plan {
     /// When what is under way was due.
     pub fn due(&self) -> Due {
         self.due.get_or_init(due).clone()
+    }
+
+    /// On which of the held connections a request is under way.
+    pub fn waiting(&self) -> Waiting {
+        let none = || Waiting::none(self.short_first);
+        self.waiting.get_or_init(none).clone()
     }
 
     /// The number of the next short connection.
