@@ -41,7 +41,7 @@ fn drop_kind(state: &mut State, kind: Kind) -> Option<Lingering> {
     let Kind::Socket(socket) = kind else {
         return None;
     };
-    let (sockets, now) = state.sockets();
+    let (mut sockets, now) = state.sockets();
     // Whether it was still there does not matter any more.
     sockets.close_lingering(now, socket).ok().flatten()
 }
@@ -53,7 +53,7 @@ pub(super) fn check(room: &Room, fd: i32) -> Result<()> {
 
 pub(super) fn socket(room: &Room, domain: i32, kind: i32, protocol: i32) -> Result<i32> {
     room.call(|state| {
-        let socket = state.host.sockets.socket(domain, kind, protocol)?;
+        let socket = state.host.sockets().socket(domain, kind, protocol)?;
         publish(state, socket)
     })
 }
@@ -62,7 +62,7 @@ pub(super) fn bind(room: &Room, fd: i32, name: UserPtr, len: u32) -> Result<i32>
     room.call(|state| {
         let socket = state.open.socket(fd)?;
         match sockaddr::read(name, len)? {
-            Name::Address(address) => state.host.sockets.bind(socket, address)?,
+            Name::Address(address) => state.host.sockets().bind(socket, address)?,
             Name::Nobody => return Err(Errno::EAFNOSUPPORT),
         }
         Ok(0)
@@ -72,7 +72,7 @@ pub(super) fn bind(room: &Room, fd: i32, name: UserPtr, len: u32) -> Result<i32>
 pub(super) fn listen(room: &Room, fd: i32, backlog: i32) -> Result<i32> {
     room.call(|state| {
         let socket = state.open.socket(fd)?;
-        state.host.sockets.listen(socket, backlog)?;
+        state.host.sockets().listen(socket, backlog)?;
         Ok(0)
     })
 }
@@ -83,12 +83,12 @@ pub(super) fn accept(room: &Room, fd: i32, name: UserPtr, len: UserPtr) -> Resul
         let accepted = state
             .open
             .socket(fd)
-            .and_then(|socket| Ok((socket, state.host.sockets.accept(socket)?)));
+            .and_then(|socket| Ok((socket, state.host.sockets().accept(socket)?)));
         match accepted {
             Ok((_, (socket, peer))) => Attempt::Done(hand_out(state, socket, peer, name, len)),
             Err(Errno::EAGAIN) if !is_nonblocking(state, fd) => {
                 let socket = state.open.socket(fd).unwrap_or(-1);
-                let timeout = state.host.sockets.receive_timeout(socket);
+                let timeout = state.host.sockets().receive_timeout(socket);
                 Attempt::Blocked(Err(Errno::EAGAIN), patience.until(state, timeout))
             }
             Err(errno) => Attempt::Done(Err(errno)),
@@ -115,7 +115,7 @@ fn hand_out(
 
 pub(super) fn is_nonblocking(state: &mut State, fd: i32) -> bool {
     let socket = state.open.socket(fd);
-    socket.is_ok_and(|socket| state.host.sockets.is_nonblocking(socket))
+    socket.is_ok_and(|socket| state.host.sockets().is_nonblocking(socket))
 }
 
 pub(super) fn connect(room: &Room, fd: i32, name: UserPtr, len: u32) -> Result<i32> {
@@ -124,7 +124,7 @@ pub(super) fn connect(room: &Room, fd: i32, name: UserPtr, len: u32) -> Result<i
         let outcome = (|| {
             let socket = state.open.socket(fd)?;
             let name = sockaddr::read(name, len)?;
-            let (sockets, now) = state.sockets();
+            let (mut sockets, now) = state.sockets();
             match name {
                 Name::Address(address) => sockets.connect(now, socket, address),
                 Name::Nobody => sockets.disconnect(now, socket),
@@ -133,7 +133,7 @@ pub(super) fn connect(room: &Room, fd: i32, name: UserPtr, len: u32) -> Result<i
         match outcome {
             Err(Errno::EINPROGRESS | Errno::EALREADY) if !is_nonblocking(state, fd) => {
                 let socket = state.open.socket(fd).unwrap_or(-1);
-                let timeout = state.host.sockets.send_timeout(socket);
+                let timeout = state.host.sockets().send_timeout(socket);
                 let until = patience.until(state, timeout);
                 match until {
                     Some(until) if until <= state.micros() => {
@@ -150,7 +150,7 @@ pub(super) fn connect(room: &Room, fd: i32, name: UserPtr, len: u32) -> Result<i
 pub(super) fn shutdown(room: &Room, fd: i32, how: i32) -> Result<i32> {
     room.call(|state| {
         let socket = state.open.socket(fd)?;
-        let (sockets, now) = state.sockets();
+        let (mut sockets, now) = state.sockets();
         sockets.shutdown(now, socket, how)?;
         Ok(0)
     })
@@ -172,7 +172,7 @@ pub(super) fn close(room: &Room, fd: i32) -> Result<i32> {
             }
         };
         match lingering {
-            Some(lingering) if state.host.sockets.lingers(lingering) => {
+            Some(lingering) if state.host.sockets().lingers(lingering) => {
                 Attempt::Blocked(Ok(0), patience.until(state, Some(lingering.time)))
             }
             _ => Attempt::Done(Ok(0)),
@@ -184,7 +184,7 @@ pub(super) fn fcntl(room: &Room, fd: i32, command: i32, argument: i32) -> Result
     room.call(|state| {
         let kind = state.open.get(fd)?;
         if let Kind::Socket(socket) = kind {
-            return state.host.sockets.fcntl(socket, command, argument);
+            return state.host.sockets().fcntl(socket, command, argument);
         }
         let access = match kind {
             Kind::PipeIn(_) => libc::O_WRONLY,
@@ -215,9 +215,9 @@ pub(super) fn ioctl(room: &Room, fd: i32, request: u64, argument: UserPtr) -> Re
         let socket = state.open.socket(fd)?;
         let request = i32::try_from(request).map_err(|_| Errno(libc::ENOTTY))?;
         if request == abi::FIONBIO {
-            return state.host.sockets.ioctl(socket, request, argument.int()?);
+            return state.host.sockets().ioctl(socket, request, argument.int()?);
         }
-        let value = state.host.sockets.ioctl(socket, request, 0)?;
+        let value = state.host.sockets().ioctl(socket, request, 0)?;
         argument.write(&value.to_ne_bytes())?;
         Ok(0)
     })
@@ -234,7 +234,7 @@ pub(super) fn getsockopt(
         let socket = state.open.socket(fd)?;
         let space = usize::try_from(len.int()?).map_err(|_| Errno::EINVAL)?;
         let mut bytes = vec![0; space.min(OPTION_MAX as usize)];
-        let (sockets, _) = state.sockets();
+        let (mut sockets, _) = state.sockets();
         let n = sockets.getsockopt(socket, level, name, &mut bytes)?;
         value.write(&bytes[..n])?;
         len.write(&(n as u32).to_ne_bytes())?;
@@ -255,7 +255,7 @@ pub(super) fn setsockopt(
             return Err(Errno::EINVAL);
         }
         let bytes = value.bytes(len.min(OPTION_MAX) as usize)?;
-        let (sockets, now) = state.sockets();
+        let (mut sockets, now) = state.sockets();
         sockets.setsockopt(now, socket, level, name, &bytes)?;
         Ok(0)
     })

@@ -37,7 +37,7 @@ pub(super) fn host(flags: &str) -> Result<Host, String> {
     interface.addresses = local.into_iter().map(network).collect();
     let mut host = Host::new(settings.config, interface, SEED)
         .map_err(|error| format!("no memory for a stack: {error}"))?;
-    host.sockets.set_default_options(settings.socket);
+    host.set_default_options(settings.socket);
     Ok(host)
 }
 

@@ -76,9 +76,9 @@ pub(super) struct State {
 
 impl State {
     /// The sockets, and the time for their calls.
-    pub(super) fn sockets(&mut self) -> (&mut Sockets, Instant) {
+    pub(super) fn sockets(&mut self) -> (Sockets<'_>, Instant) {
         let now = self.host.now();
-        (&mut self.host.sockets, now)
+        (self.host.sockets(), now)
     }
 
     pub(super) fn micros(&self) -> u64 {

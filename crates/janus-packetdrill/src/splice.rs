@@ -77,7 +77,7 @@ fn into_pipe(
         Ok(room) => room,
         Err(stop) => return of_pipe(stop, flags & libc::SPLICE_F_NONBLOCK != 0),
     };
-    let (sockets, now) = state.sockets();
+    let (mut sockets, now) = state.sockets();
     let len = match sockets.until_mark(socket) {
         // The urgent octet is never spliced, in line or not (tcp_read_sock): the caller has to read past it.
         Some(0) if sockets.has_unread(socket) => {
@@ -114,7 +114,7 @@ fn out_of_pipe(
         0 => 0,
         _ => abi::MSG_MORE,
     };
-    let (sockets, now) = state.sockets();
+    let (mut sockets, now) = state.sockets();
     let progress = sockets.transmit(now, socket, &[IoSlice::new(&bytes)], more, 0)?;
     let (Progress::Done(n) | Progress::Blocked(n)) = progress;
     state.open.pipe(pipe).consume(n);

@@ -130,7 +130,7 @@ impl Inbound<'_> {
     ) -> Attempt<i64> {
         let outcome = self.try_once(state, fd, control);
         let socket = state.open.socket(fd).unwrap_or(-1);
-        let timeout = state.host.sockets.receive_timeout(socket);
+        let timeout = state.host.sockets().receive_timeout(socket);
         let until = self.patience.until(state, timeout);
         attempt(outcome, &mut self.done, until)
     }
@@ -142,7 +142,7 @@ impl Inbound<'_> {
         control: Option<(&mut Vec<u8>, usize)>,
     ) -> Result<Progress> {
         let socket = state.open.socket(fd)?;
-        let (sockets, now) = state.sockets();
+        let (mut sockets, now) = state.sockets();
         if self.bytes.is_empty() && self.buffers.len() > 0 {
             // Nowhere to put anything: the address is bad as soon as there is something.
             let mut first = [0];
@@ -242,9 +242,9 @@ fn transmit(room: &Room, fd: i32, buffers: &Buffers, control: &[u8], flags: i32)
             Ok(socket) => socket,
             Err(errno) => return Attempt::Done(Err(errno)),
         };
-        let timeout = state.host.sockets.send_timeout(socket);
+        let timeout = state.host.sockets().send_timeout(socket);
         let until = patience.until(state, timeout);
-        let (sockets, now) = state.sockets();
+        let (mut sockets, now) = state.sockets();
         let from = [IoSlice::new(bytes.as_deref().unwrap_or(&[]))];
         let outcome = sockets.transmit_message(now, socket, &from, control, flags, done);
         // The state of the connection is asked before the address.

@@ -25,7 +25,7 @@ fn look(state: &mut State, polled: &Polled) -> i16 {
         Ok(Kind::PipeOut(pipe)) => state.open.pipe(pipe).readable(),
         Ok(Kind::PipeIn(pipe)) => state.open.pipe(pipe).writable(),
         Ok(Kind::Socket(socket)) => {
-            let (sockets, now) = state.sockets();
+            let (mut sockets, now) = state.sockets();
             match sockets.readiness(now, socket) {
                 Ok(mask) => mask as i16,
                 Err(_) => return libc::POLLNVAL,
@@ -68,7 +68,7 @@ pub(super) fn epoll_create(room: &Room, size: i32) -> Result<i32> {
         return Err(Errno::EINVAL);
     }
     room.call(|state| {
-        let epoll = state.host.sockets.epoll_create(0)?;
+        let epoll = state.host.sockets().epoll_create(0)?;
         publish(state, epoll)
     })
 }
@@ -86,7 +86,7 @@ pub(super) fn epoll_ctl(room: &Room, epoll: i32, op: i32, fd: i32, event: UserPt
             // Pipes are for splice only here: what the kernel says of what cannot be watched.
             return Err(Errno(libc::EPERM));
         };
-        let (sockets, now) = state.sockets();
+        let (mut sockets, now) = state.sockets();
         sockets.epoll_ctl(now, epoll, op, fd, wanted, data)?;
         Ok(0)
     })
@@ -105,7 +105,7 @@ pub(super) fn epoll_wait(
         let until = waited.until(state, patience(timeout));
         let found = match state.open.get(epoll) {
             Ok(Kind::Socket(epoll)) => {
-                let (sockets, now) = state.sockets();
+                let (mut sockets, now) = state.sockets();
                 sockets.epoll_wait(now, epoll, &mut happened)
             }
             Ok(_) => Err(Errno::EINVAL),

@@ -165,13 +165,13 @@ impl Items {
     }
 }
 
-impl Sockets {
+impl Sockets<'_> {
     /// `epoll_create1(2)`. The argument of `epoll_create` only has to be positive, which is its caller's affair.
     pub fn epoll_create(&mut self, flags: i32) -> Result<i32> {
         if flags & !abi::EPOLL_CLOEXEC != 0 {
             return Err(Errno::EINVAL);
         }
-        self.table.insert(Entry::Epoll(Epoll {
+        self.files.table.insert(Entry::Epoll(Epoll {
             own: EMPTY,
             ready: EMPTY,
             watch: NO_ITEM,
@@ -192,7 +192,10 @@ impl Sockets {
     ) -> Result<()> {
         let (epoll, target) = (slot_of(epfd)?, slot_of(fd)?);
         // The order of do_epoll_ctl.
-        let nested = match (self.table.entry(epoll), self.table.entry(target)) {
+        let nested = match (
+            self.files.table.entry(epoll),
+            self.files.table.entry(target),
+        ) {
             (None, _) | (_, None) => return Err(Errno::EBADF),
             _ if epoll == target => return Err(Errno::EINVAL),
             (Some(Entry::Socket(_)), _) => return Err(Errno::EINVAL),
@@ -222,7 +225,7 @@ impl Sockets {
                 Ok(())
             }
             (abi::EPOLL_CTL_MOD, Some(item)) => {
-                let known = self.items.get_mut(item);
+                let known = self.files.items.get_mut(item);
                 if known.events & abi::EPOLLEXCLUSIVE as u32 != 0 {
                     return Err(Errno::EINVAL);
                 }
@@ -247,7 +250,7 @@ impl Sockets {
         }
         let slot = slot_of(epfd)?;
         self.gather();
-        let left = match self.table.entry(slot) {
+        let left = match self.files.table.entry(slot) {
             None => return Err(Errno::EBADF),
             Some(Entry::Socket(_)) => return Err(Errno::EINVAL),
             Some(Entry::Epoll(epoll)) => epoll.ready.len,
@@ -262,7 +265,7 @@ impl Sockets {
             };
             self.unready(id);
             let (target, wanted, data) = {
-                let item = self.items.get(id);
+                let item = self.files.items.get(id);
                 (item.target, item.events, item.data)
             };
             let events = self.mask_of(now, target) & wanted;
@@ -272,7 +275,7 @@ impl Sockets {
             *event = EpollEvent { events, data };
             told += 1;
             if wanted & abi::EPOLLONESHOT as u32 != 0 {
-                self.items.get_mut(id).events &= HOW;
+                self.files.items.get_mut(id).events &= HOW;
             } else if wanted & abi::EPOLLET as u32 == 0 {
                 self.make_ready(id);
             }
@@ -281,15 +284,15 @@ impl Sockets {
     }
 
     fn first_ready(&mut self, slot: u32) -> Option<u32> {
-        let head = self.table.epoll(slot)?.ready.head;
+        let head = self.files.table.epoll(slot)?.ready.head;
         (head != NO_ITEM).then_some(head)
     }
 
     /// The item by which an instance watches something.
     fn item_of(&mut self, epoll: u32, target: u32) -> Option<u32> {
-        let mut at = *self.table.watch(target)?;
+        let mut at = *self.files.table.watch(target)?;
         while at != NO_ITEM {
-            let item = self.items.get(at);
+            let item = self.files.items.get(at);
             if item.epoll == epoll {
                 return Some(at);
             }
@@ -299,10 +302,10 @@ impl Sockets {
     }
 
     fn add_item(&mut self, now: Instant, (epoll, target): (u32, u32), events: u32, data: u64) {
-        let Some(first) = self.table.watch(target).copied() else {
+        let Some(first) = self.files.table.watch(target).copied() else {
             return;
         };
-        let id = self.items.insert(Item {
+        let id = self.files.items.insert(Item {
             epoll,
             target,
             events,
@@ -314,19 +317,19 @@ impl Sockets {
         });
         // The order of a wait queue: first come first served, and those who want to be woken alone at the end.
         if first == NO_ITEM || events & abi::EPOLLEXCLUSIVE as u32 == 0 {
-            self.items.get_mut(id).next = first;
-            if let Some(watch) = self.table.watch(target) {
+            self.files.items.get_mut(id).next = first;
+            if let Some(watch) = self.files.table.watch(target) {
                 *watch = id;
             }
         } else {
             let mut last = first;
-            while self.items.get(last).next != NO_ITEM {
-                last = self.items.get(last).next;
+            while self.files.items.get(last).next != NO_ITEM {
+                last = self.files.items.get(last).next;
             }
-            self.items.get_mut(last).next = id;
+            self.files.items.get_mut(last).next = id;
         }
-        if let Some(instance) = self.table.epoll(epoll) {
-            self.items.push(&mut instance.own, own, id);
+        if let Some(instance) = self.files.table.epoll(epoll) {
+            self.files.items.push(&mut instance.own, own, id);
         }
         if first == NO_ITEM {
             self.note_stage(target);
@@ -337,33 +340,33 @@ impl Sockets {
 
     fn remove_item(&mut self, id: u32) {
         self.unready(id);
-        let item = *self.items.get(id);
-        if let Some(instance) = self.table.epoll(item.epoll) {
-            self.items.take(&mut instance.own, own, id);
+        let item = *self.files.items.get(id);
+        if let Some(instance) = self.files.table.epoll(item.epoll) {
+            self.files.items.take(&mut instance.own, own, id);
         }
-        if let Some(first) = self.table.watch(item.target) {
+        if let Some(first) = self.files.table.watch(item.target) {
             if *first == id {
                 *first = item.next;
             } else {
                 let mut before = *first;
-                while self.items.get(before).next != id {
-                    before = self.items.get(before).next;
+                while self.files.items.get(before).next != id {
+                    before = self.files.items.get(before).next;
                 }
-                self.items.get_mut(before).next = item.next;
+                self.files.items.get_mut(before).next = item.next;
             }
         }
-        self.items.free.push(id);
+        self.files.items.free.push(id);
     }
 
     /// Removes every watch on a descriptor that is being closed. The descriptor is in the table still.
     pub(crate) fn unwatch(&mut self, slot: u32) {
-        while let Some(&mut first) = self.table.watch(slot) {
+        while let Some(&mut first) = self.files.table.watch(slot) {
             if first == NO_ITEM {
                 break;
             }
             self.remove_item(first);
         }
-        while let Some(instance) = self.table.epoll(slot) {
+        while let Some(instance) = self.files.table.epoll(slot) {
             let head = instance.own.head;
             if head == NO_ITEM {
                 break;
@@ -375,7 +378,7 @@ impl Sockets {
     /// Queues an item whose target is ready now, after the item is added or changed (ep_insert, ep_modify).
     fn look_at(&mut self, now: Instant, id: u32) {
         let (target, wanted) = {
-            let item = self.items.get(id);
+            let item = self.files.items.get(id);
             (item.target, item.events)
         };
         if self.mask_of(now, target) & wanted & !HOW != 0 {
@@ -384,29 +387,29 @@ impl Sockets {
     }
 
     fn unready(&mut self, id: u32) {
-        let item = self.items.get_mut(id);
+        let item = self.files.items.get_mut(id);
         if !std::mem::replace(&mut item.is_ready, false) {
             return;
         }
         let epoll = item.epoll;
-        if let Some(instance) = self.table.epoll(epoll) {
-            self.items.take(&mut instance.ready, ready, id);
+        if let Some(instance) = self.files.table.epoll(epoll) {
+            self.files.items.take(&mut instance.ready, ready, id);
         }
     }
 
     /// The item is to be looked at by the next `epoll_wait`, and who waits for the instance should call that.
     fn make_ready(&mut self, id: u32) {
-        let item = self.items.get_mut(id);
+        let item = self.files.items.get_mut(id);
         let epoll = item.epoll;
         let already = std::mem::replace(&mut item.is_ready, true);
-        let Some(instance) = self.table.epoll(epoll) else {
+        let Some(instance) = self.files.table.epoll(epoll) else {
             return;
         };
         if !already {
-            self.items.push(&mut instance.ready, ready, id);
+            self.files.items.push(&mut instance.ready, ready, id);
         }
         if std::mem::take(&mut instance.waited) {
-            self.woken.push_back(epoll);
+            self.files.woken.push_back(epoll);
         }
         if instance.watch != NO_ITEM {
             self.notify(epoll, abi::EPOLLIN as u32 | abi::EPOLLRDNORM as u32);
@@ -416,13 +419,13 @@ impl Sockets {
     /// Something happened to what is in a slot: `what` says what it may have made ready. Of those who want to be woken alone,
     /// one whose instance is being waited for is enough (ep_poll_callback).
     pub(crate) fn notify(&mut self, slot: u32, what: u32) {
-        let mut at = self.table.watch(slot).map_or(NO_ITEM, |first| *first);
+        let mut at = self.files.table.watch(slot).map_or(NO_ITEM, |first| *first);
         while at != NO_ITEM {
-            let item = *self.items.get(at);
+            let item = *self.files.items.get(at);
             let wanted = item.events & !HOW;
             if wanted & what != 0 {
                 let alone = item.events & abi::EPOLLEXCLUSIVE as u32 != 0;
-                let waited = self.table.epoll(item.epoll).is_some_and(|e| e.waited);
+                let waited = self.files.table.epoll(item.epoll).is_some_and(|e| e.waited);
                 self.make_ready(at);
                 if alone && waited && what != u32::MAX {
                     return;
@@ -436,7 +439,7 @@ impl Sockets {
     pub(crate) fn epoll_mask(&mut self, now: Instant, slot: u32) -> u32 {
         while let Some(id) = self.first_ready(slot) {
             let (target, wanted) = {
-                let item = self.items.get(id);
+                let item = self.files.items.get(id);
                 (item.target, item.events)
             };
             if self.mask_of(now, target) & wanted & !HOW != 0 {
@@ -462,11 +465,11 @@ impl Sockets {
         if slot == forbidden || most == 0 {
             return None;
         }
-        let mut at = self.table.epoll(slot)?.own.head;
+        let mut at = self.files.table.epoll(slot)?.own.head;
         let mut deepest = 0;
         while at != NO_ITEM {
-            let item = *self.items.get(at);
-            if self.table.epoll(item.target).is_some() {
+            let item = *self.files.items.get(at);
+            if self.files.table.epoll(item.target).is_some() {
                 deepest = deepest.max(self.depth_below(item.target, forbidden, most - 1)?);
             }
             at = item.own.after;
@@ -479,10 +482,10 @@ impl Sockets {
         if most == 0 {
             return None;
         }
-        let mut at = self.table.epoll(slot)?.watch;
+        let mut at = self.files.table.epoll(slot)?.watch;
         let mut highest = 0;
         while at != NO_ITEM {
-            let item = *self.items.get(at);
+            let item = *self.files.items.get(at);
             highest = highest.max(self.depth_above(item.epoll, most - 1)?);
             at = item.next;
         }

@@ -4,7 +4,7 @@
 //! What never lives here: a wait, and what anybody thinks of a packet.
 
 use crate::frames;
-use crate::{Sockets, Stranded};
+use crate::{Files, Sockets, Stranded};
 use janus_mem::{Depot, Growth, MemError, Pool};
 use janus_tcp::{Config, Error, Instant, Interface, Parcel, Secrets, Stack};
 use std::collections::VecDeque;
@@ -41,8 +41,8 @@ pub enum Whose {
 
 /// A stack, its sockets, its clock, and what it has sent.
 pub struct Host {
-    /// The calls of its one process. Who makes one calls [`Host::settle`] after it.
-    pub sockets: Sockets,
+    stack: Stack,
+    files: Files,
     depot: Arc<Depot>,
     seed: u64,
     now: Instant,
@@ -58,13 +58,29 @@ impl Host {
         let secrets = Secrets::from_seed(seed);
         let stack = Stack::new(config, interface, secrets, depot.pool(), &Growth::Inline)?;
         Ok(Host {
-            sockets: Sockets::new(stack),
+            stack,
+            files: Files::default(),
             depot,
             seed,
             now: ORIGIN,
             origin: ORIGIN,
             outbox: VecDeque::new(),
         })
+    }
+
+    /// The calls of its one process. Who makes one calls [`Host::settle`] after it.
+    pub fn sockets(&mut self) -> Sockets<'_> {
+        self.files.over(&mut self.stack)
+    }
+
+    /// Sets the options that every socket made from now on begins with.
+    pub fn set_default_options(&mut self, options: janus_tcp::SocketOptions) {
+        self.files.set_default_options(options);
+    }
+
+    /// The stack of its sockets.
+    pub fn stack(&self) -> &Stack {
+        &self.stack
     }
 
     /// The stack's clock.
@@ -79,7 +95,7 @@ impl Host {
 
     /// When the stack will do something by itself, in microseconds since the start; rounded up.
     pub fn next_deadline(&self) -> Option<u64> {
-        let deadline = self.sockets.stack().next_deadline()?;
+        let deadline = self.stack.next_deadline()?;
         Some(
             deadline
                 .saturating_since(self.origin)
@@ -92,17 +108,16 @@ impl Host {
     pub fn settle(&mut self) {
         let at = self.micros();
         let outbox = &mut self.outbox;
-        let stack = self.sockets.stack_mut();
-        frames::collect(stack, self.now, |bytes| {
+        frames::collect(&mut self.stack, self.now, |bytes| {
             let bytes = bytes.to_vec();
             outbox.push_back(Sent { at, bytes });
         });
-        self.sockets.gather();
+        self.sockets().gather();
     }
 
     /// Hands the stack an IP packet, whatever is in it. False when no buffer is free or it fits none.
     pub fn deliver(&mut self, packet: &[u8]) -> bool {
-        let taken = frames::deliver(self.sockets.stack_mut(), self.now, packet);
+        let taken = frames::deliver(&mut self.stack, self.now, packet);
         self.settle();
         taken
     }
@@ -110,14 +125,10 @@ impl Host {
     /// Moves on to the stack's next deadline, if that is not after `limit`; else to `limit`, and says false.
     pub fn step(&mut self, limit: u64) -> bool {
         let limit = self.origin + Duration::from_micros(limit);
-        let deadline = self
-            .sockets
-            .stack()
-            .next_deadline()
-            .filter(|at| *at <= limit);
+        let deadline = self.stack.next_deadline().filter(|at| *at <= limit);
         self.now = self.now.max(deadline.unwrap_or(limit));
         if deadline.is_some() {
-            self.sockets.stack_mut().advance(self.now);
+            self.stack.advance(self.now);
             self.settle();
         }
         deadline.is_some()
@@ -135,7 +146,7 @@ impl Host {
 
     /// Moves all that the stack has to another one. Packets see nothing of it, nor does the program.
     pub fn move_to_another(&mut self, whose: Whose, seed: u64) -> Result<(), Stranded> {
-        let old = self.sockets.stack();
+        let old = &self.stack;
         let (config, interface) = (old.config().clone(), old.interface().clone());
         let secrets = Secrets::from_seed(match whose {
             Whose::Own => self.seed,
@@ -158,25 +169,27 @@ impl Host {
         let mut pool = self.depot.pool();
         // As a handle and in bytes by turns.
         let mut in_bytes = seed.is_multiple_of(2);
-        self.sockets.move_to((then, now), stack, |parcel| {
-            in_bytes = !in_bytes;
-            if in_bytes {
-                parcel
-            } else {
-                by_bytes(parcel, &mut pool)
-            }
-        })?;
+        self.files
+            .over(&mut self.stack)
+            .move_to((then, now), stack, |parcel| {
+                in_bytes = !in_bytes;
+                if in_bytes {
+                    parcel
+                } else {
+                    by_bytes(parcel, &mut pool)
+                }
+            })?;
         (self.now, self.origin) = (now, self.origin + ahead);
         Ok(())
     }
 
     /// Closes every socket, lets the peer be silent for ever, and says what the stack has not given back by then.
     pub fn leftovers(mut self) -> Vec<String> {
-        self.sockets.close_all(self.now);
+        self.files.over(&mut self.stack).close_all(self.now);
         self.settle();
         let limit = self.micros() + AFTERMATH.as_micros() as u64;
         while self.step(limit) {}
-        let stack = self.sockets.stack_mut();
+        let stack = &mut self.stack;
         stack.pool().flush();
         let outstanding = self.depot.stats().outstanding;
         let counts = [

@@ -41,6 +41,6 @@ pub use errno::Errno;
 pub use host::{Host, ORIGIN, Sent, Whose};
 pub use moving::Stranded;
 pub use poll::PollFd;
-pub use sockets::{Lingering, Sockets};
+pub use sockets::{Files, Lingering, Sockets};
 pub use table::FDS_MAX;
 pub use transfer::Progress;

@@ -68,7 +68,7 @@ fn check_control(mut control: &[u8]) -> Result<()> {
     Ok(())
 }
 
-impl Sockets {
+impl Sockets<'_> {
     /// `recvmsg(2)`: as [`Sockets::receive`], and `control` gets the control messages, at most `control_room` bytes. Also gives
     /// `msg_flags`. TCP tells no name: `msg_namelen` is 0.
     #[allow(clippy::too_many_arguments)]
@@ -92,7 +92,7 @@ impl Sockets {
         if flags & abi::MSG_OOB != 0 {
             msg_flags |= self.urgent_flags(into, progress);
         }
-        let socket = self.table.peek(fd)?;
+        let socket = self.files.table.peek(fd)?;
         if socket.options.tell_unread
             && let Some(conn) = socket.state.connection()
         {

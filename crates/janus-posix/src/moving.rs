@@ -21,7 +21,7 @@ pub enum Stranded {
     Refused(Box<Refused>),
 }
 
-impl Sockets {
+impl Sockets<'_> {
     /// Moves everything to `new`, whose clock shows `now` when the old one's shows `then`; parcels go `through` what carries them.
     pub(crate) fn move_to(
         &mut self,
@@ -31,10 +31,10 @@ impl Sockets {
     ) -> Result<(), Stranded> {
         // Wake-ups of before are told by the old stack.
         self.gather();
-        let mut old = std::mem::replace(&mut self.stack, new);
+        let mut old = std::mem::replace(self.stack, new);
         let mut listeners = Vec::new();
-        for fd in self.table.open().collect::<Vec<_>>() {
-            if let Ok(State::Listening(id)) = self.table.peek(fd).map(|socket| socket.state) {
+        for fd in self.files.table.open().collect::<Vec<_>>() {
+            if let Ok(State::Listening(id)) = self.files.table.peek(fd).map(|socket| socket.state) {
                 self.listen_anew(fd, old.backlog(id))
                     .map_err(Stranded::Listener)?;
                 listeners.push(id);
@@ -52,14 +52,14 @@ impl Sockets {
             }
             Ok(adopted)
         };
-        for fd in self.table.open().collect::<Vec<_>>() {
-            let state = self.table.peek(fd).map(|socket| socket.state);
+        for fd in self.files.table.open().collect::<Vec<_>>() {
+            let state = self.files.table.peek(fd).map(|socket| socket.state);
             let conn = state.ok().and_then(State::connection);
             let Some(detached) = conn.and_then(|id| old.detach(then, id, THE_OTHER).ok()) else {
                 continue;
             };
-            let adopted = adopt(&mut self.stack, detached)?;
-            if let (Some(id), Ok(socket)) = (adopted, self.table.get(fd)) {
+            let adopted = adopt(self.stack, detached)?;
+            if let (Some(id), Ok(socket)) = (adopted, self.files.table.get(fd)) {
                 socket.state = match socket.state {
                     State::Connecting(_) => State::Connecting(id),
                     _ => State::Connected(id),
@@ -68,21 +68,21 @@ impl Sockets {
         }
         for id in listeners {
             while let Ok(detached) = old.detach_waiting(then, id, THE_OTHER) {
-                adopt(&mut self.stack, detached)?;
+                adopt(self.stack, detached)?;
             }
         }
         let mut flows = Vec::new();
         old.visit_flows(0, ALL, |flow| flows.push(*flow));
         for flow in flows {
             if let Ok(detached) = old.detach_flow(then, &flow, THE_OTHER) {
-                adopt(&mut self.stack, detached)?;
+                adopt(self.stack, detached)?;
             }
         }
         Ok(())
     }
 
     fn listen_anew(&mut self, fd: i32, backlog: usize) -> Result<(), Error> {
-        let Ok(socket) = self.table.get(fd) else {
+        let Ok(socket) = self.files.table.get(fd) else {
             return Ok(());
         };
         let (family, options) = (socket.family, socket.options.clone());

@@ -66,7 +66,7 @@ fn knows(family: Family, level: i32) -> bool {
         || (level == abi::SOL_IPV6 && family.v6)
 }
 
-impl Sockets {
+impl Sockets<'_> {
     /// `setsockopt(2)`; `value` in the layout of the C ABI.
     pub fn setsockopt(
         &mut self,
@@ -76,7 +76,7 @@ impl Sockets {
         name: i32,
         value: &[u8],
     ) -> Result<()> {
-        let socket = self.table.peek(fd)?;
+        let socket = self.files.table.peek(fd)?;
         if !knows(socket.family, level) {
             return Err(Errno::ENOPROTOOPT);
         }
@@ -121,7 +121,7 @@ impl Sockets {
         self.take_options(now, fd, &before, &options)?;
         if (level, name) == (abi::SOL_TCP, abi::TCP_NODELAY)
             && options.tcp.nodelay
-            && let Some(conn) = self.table.peek(fd)?.state.connection()
+            && let Some(conn) = self.files.table.peek(fd)?.state.connection()
         {
             // Each time, what a cork or MSG_MORE holds back leaves (__tcp_sock_set_nodelay).
             self.stack.push(now, conn)?;
@@ -149,7 +149,10 @@ impl Sockets {
         if before == options {
             return Ok(());
         }
-        let (old, new) = (self.shared.share(before), self.shared.share(options));
+        let (old, new) = (
+            self.files.shared.share(before),
+            self.files.shared.share(options),
+        );
         self.change(fd, |socket| socket.options = new)?;
         let mut applied = Ok(());
         if before.tcp != options.tcp {
@@ -187,7 +190,7 @@ impl Sockets {
 
     /// TCP_DEFER_ACCEPT means something to a listener only.
     pub(crate) fn apply_deferral(&mut self, fd: i32) -> Result<()> {
-        let socket = self.table.peek(fd)?;
+        let socket = self.files.table.peek(fd)?;
         if let State::Listening(listener) = socket.state {
             let seconds = socket.options.defer_accept as u64;
             let time = (seconds > 0).then(|| Duration::from_secs(seconds));
@@ -198,7 +201,7 @@ impl Sockets {
 
     /// `getsockopt(2)`: bytes written to `into`.
     pub fn getsockopt(&mut self, fd: i32, level: i32, name: i32, into: &mut [u8]) -> Result<usize> {
-        let socket = self.table.peek(fd)?;
+        let socket = self.files.table.peek(fd)?;
         if !knows(socket.family, level) {
             // do_ip_getsockopt and ipv6_getsockopt say different things.
             return Err(match socket.family.v6 {
@@ -293,7 +296,11 @@ impl Sockets {
 
     /// `fcntl(2)` for the commands that concern a socket, or an epoll instance.
     pub fn fcntl(&mut self, fd: i32, command: i32, argument: i32) -> Result<i32> {
-        let entry = self.table.entry_mut(slot_of(fd)?).ok_or(Errno::EBADF)?;
+        let entry = self
+            .files
+            .table
+            .entry_mut(slot_of(fd)?)
+            .ok_or(Errno::EBADF)?;
         let (nonblocking, close_on_exec) = match entry {
             Entry::Socket(socket) => (Some(&mut socket.nonblocking), &mut socket.close_on_exec),
             Entry::Epoll(epoll) => (None, &mut epoll.close_on_exec),
@@ -321,7 +328,7 @@ impl Sockets {
 
     /// `ioctl(2)`: `FIONBIO` takes `argument`, the others give their number.
     pub fn ioctl(&mut self, fd: i32, request: i32, argument: i32) -> Result<i32> {
-        let socket = self.table.get(fd)?;
+        let socket = self.files.table.get(fd)?;
         if request == abi::FIONBIO {
             socket.nonblocking = argument != 0;
             return Ok(0);
@@ -352,7 +359,10 @@ impl Sockets {
 
     /// Whether a call that cannot go on should fail with `EAGAIN` rather than wait.
     pub fn is_nonblocking(&mut self, fd: i32) -> bool {
-        self.table.peek(fd).is_ok_and(|socket| socket.nonblocking)
+        self.files
+            .table
+            .peek(fd)
+            .is_ok_and(|socket| socket.nonblocking)
     }
 }
 

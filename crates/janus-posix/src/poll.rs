@@ -22,11 +22,11 @@ const READABLE: u32 = (abi::EPOLLIN | abi::EPOLLRDNORM) as u32;
 const WRITABLE: u32 = (abi::EPOLLOUT | abi::EPOLLWRNORM) as u32;
 const HANGUP: u32 = abi::EPOLLHUP as u32;
 
-impl Sockets {
+impl Sockets<'_> {
     /// All that is ready about a descriptor: `POLLIN`, `POLLOUT`, `POLLERR`, `POLLHUP`, `POLLRDHUP` and so on.
     pub fn readiness(&mut self, now: Instant, fd: i32) -> Result<u32, Errno> {
         let slot = slot_of(fd)?;
-        self.table.entry(slot).ok_or(Errno::EBADF)?;
+        self.files.table.entry(slot).ok_or(Errno::EBADF)?;
         self.gather();
         Ok(self.mask_of(now, slot))
     }
@@ -48,7 +48,7 @@ impl Sockets {
 
     /// Returns the readiness of the object in a slot.
     pub(crate) fn mask_of(&mut self, now: Instant, slot: u32) -> u32 {
-        match self.table.entry(slot) {
+        match self.files.table.entry(slot) {
             None => 0,
             Some(Entry::Epoll(_)) => self.epoll_mask(now, slot),
             Some(Entry::Socket(socket)) => match socket.state {
@@ -70,7 +70,7 @@ impl Sockets {
     fn connection_mask(&mut self, now: Instant, slot: u32) -> u32 {
         let mut error = self.pending_error(fd_of(slot)).is_some();
         let ahead = self.ahead(fd_of(slot));
-        let Some(Entry::Socket(socket)) = self.table.entry(slot) else {
+        let Some(Entry::Socket(socket)) = self.files.table.entry(slot) else {
             return 0;
         };
         error |= socket.has_told();

@@ -23,9 +23,9 @@ pub(crate) mod tests;
 
 type Result<T> = std::result::Result<T, Errno>;
 
-/// A process's sockets over one stack.
-pub struct Sockets {
-    pub(crate) stack: Stack,
+/// What a process has open, and what its sockets have in common. The stack is somebody else's: [`Files::over`] brings both together.
+#[derive(Default)]
+pub struct Files {
     pub(crate) table: Table,
     pub(crate) items: Items,
     /// Slots that were waited for and on which something happened.
@@ -36,18 +36,11 @@ pub struct Sockets {
     defaults: SocketOptions,
 }
 
-impl Sockets {
-    /// No sockets yet. The stack's secrets decide the order of ephemeral ports.
-    pub fn new(stack: Stack) -> Sockets {
-        Sockets {
-            stack,
-            table: Table::default(),
-            items: Items::default(),
-            woken: VecDeque::new(),
-            shared: SharedOptions::default(),
-            taken: PortIndex::default(),
-            defaults: SocketOptions::default(),
-        }
+impl Files {
+    /// The process's sockets over `stack`, which is the same at each call. Its secrets decide the order of ephemeral ports.
+    #[inline]
+    pub fn over<'a>(&'a mut self, stack: &'a mut Stack) -> Sockets<'a> {
+        Sockets { stack, files: self }
     }
 
     /// Sets the options that every socket made from now on begins with.
@@ -55,14 +48,28 @@ impl Sockets {
         self.defaults.tcp = options;
     }
 
+    /// Whether nothing is left of what closed sockets had here.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.taken.is_empty() && self.table.open().next().is_none()
+    }
+}
+
+/// A process's sockets over one stack, for a call or some.
+pub struct Sockets<'a> {
+    pub(crate) stack: &'a mut Stack,
+    pub(crate) files: &'a mut Files,
+}
+
+impl Sockets<'_> {
     /// The stack underneath.
     pub fn stack(&self) -> &Stack {
-        &self.stack
+        self.stack
     }
 
     /// The stack underneath: frames in and out, timers.
     pub fn stack_mut(&mut self) -> &mut Stack {
-        &mut self.stack
+        self.stack
     }
 
     /// `socket(2)`: TCP over IPv4, or over both families.
@@ -88,16 +95,16 @@ impl Sockets {
         if protocol != 0 && protocol != abi::IPPROTO_TCP {
             return Err(Errno::EPROTONOSUPPORT);
         }
-        let options = self.shared.share(&self.defaults);
+        let options = self.files.shared.share(&self.files.defaults);
         let mut socket = Socket::new(State::Idle, family, options);
         socket.nonblocking = kind & abi::SOCK_NONBLOCK != 0;
         socket.close_on_exec = kind & abi::SOCK_CLOEXEC != 0;
-        self.table.insert(Entry::Socket(socket))
+        self.files.table.insert(Entry::Socket(socket))
     }
 
     /// `bind(2)`.
     pub fn bind(&mut self, fd: i32, address: SocketAddr) -> Result<()> {
-        let socket = self.table.peek(fd)?;
+        let socket = self.files.table.peek(fd)?;
         let family = socket.family;
         // A connection that is over and had no port of its own has none any more (tcp_set_state).
         let over = socket.state.connection().is_some_and(|conn| {
@@ -120,7 +127,7 @@ impl Sockets {
         }
         let address = match address.port() {
             0 => SocketAddr::new(ip, self.free_port(fd, ip)?),
-            port if self.taken.conflict(port, &self.place(fd, ip)?, true)
+            port if self.files.taken.conflict(port, &self.place(fd, ip)?, true)
                 || self.lingers_in_the_way(port, &self.place(fd, ip)?) =>
             {
                 return Err(Errno::EADDRINUSE);
@@ -135,7 +142,7 @@ impl Sockets {
 
     /// Returns the socket's properties in the port index, were it at this address.
     fn place(&self, fd: i32, ip: IpAddr) -> Result<Place> {
-        let socket = self.table.peek(fd)?;
+        let socket = self.files.table.peek(fd)?;
         Ok(Place {
             ip,
             family: socket.family,
@@ -161,7 +168,7 @@ impl Sockets {
 
     /// Where a socket is, if it has a port.
     fn standing(&self, fd: i32) -> Option<(u16, Place)> {
-        let socket = self.table.peek(fd).ok()?;
+        let socket = self.files.table.peek(fd).ok()?;
         let bound = socket.bound.as_deref().copied();
         let chosen = bound.is_some();
         let address = bound.or_else(|| self.stack.local_addr(socket.state.connection()?).ok())?;
@@ -172,11 +179,11 @@ impl Sockets {
     /// Changes something of a socket that others who want its port look at.
     pub(crate) fn change(&mut self, fd: i32, change: impl FnOnce(&mut Socket)) -> Result<()> {
         if let Some((port, place)) = self.standing(fd) {
-            self.taken.remove(port, &place);
+            self.files.taken.remove(port, &place);
         }
-        change(self.table.get(fd)?);
+        change(self.files.table.get(fd)?);
         if let Some((port, place)) = self.standing(fd) {
-            self.taken.add(port, place);
+            self.files.taken.add(port, place);
         }
         Ok(())
     }
@@ -185,13 +192,13 @@ impl Sockets {
         let place = self.place(fd, ip)?;
         let mut candidates = ports::candidates(self.stack.next_random(0));
         candidates
-            .find(|port| !self.taken.conflict(*port, &place, false))
+            .find(|port| !self.files.taken.conflict(*port, &place, false))
             .ok_or(Errno::EADDRINUSE)
     }
 
     /// `listen(2)`. An unbound socket gets an ephemeral port; one that listens gets another backlog.
     pub fn listen(&mut self, fd: i32, backlog: i32) -> Result<()> {
-        let socket = self.table.peek(fd)?;
+        let socket = self.files.table.peek(fd)?;
         let (family, reuse_port) = (socket.family, socket.options.reuse_port);
         // The kernel's queue is full when it holds more than the backlog (sk_acceptq_is_full), and a negative
         // backlog is a huge one.
@@ -218,9 +225,9 @@ impl Sockets {
         self.change(fd, |socket| socket.bound = Some(Box::new(local)))?;
         // inet_csk_listen_start asks for the port again, as one that listens.
         let (port, place) = self.standing(fd).ok_or(Errno::EINVAL)?;
-        self.taken.remove(port, &place);
-        let conflict = self.taken.conflict(port, &place, true);
-        self.taken.add(port, place);
+        self.files.taken.remove(port, &place);
+        let conflict = self.files.taken.conflict(port, &place, true);
+        self.files.taken.add(port, place);
         if conflict {
             return Err(Errno::EADDRINUSE);
         }
@@ -228,7 +235,7 @@ impl Sockets {
             .stack
             .listen_as(local, family.v6_only, reuse_port, backlog)?;
         self.change(fd, |socket| socket.state = State::Listening(listener))?;
-        let options = self.table.peek(fd)?.options.tcp;
+        let options = self.files.table.peek(fd)?.options.tcp;
         self.stack.set_listener_options(listener, &options)?;
         self.apply_deferral(fd)?;
         self.rearm(fd);
@@ -245,12 +252,12 @@ impl Sockets {
         if flags & !(abi::SOCK_NONBLOCK | abi::SOCK_CLOEXEC) != 0 {
             return Err(Errno::EINVAL);
         }
-        let socket = self.table.peek(fd)?;
+        let socket = self.files.table.peek(fd)?;
         let State::Listening(listener) = socket.state else {
             return Err(Errno::EINVAL);
         };
         let (family, options) = (socket.family, Arc::clone(&socket.options));
-        if self.table.is_full() {
+        if self.files.table.is_full() {
             return Err(Errno::EMFILE);
         }
         let (conn, peer) = self.stack.accept(listener)?;
@@ -260,7 +267,7 @@ impl Sockets {
         let tcp = self.stack.options(conn)?;
         let options = match tcp == options.tcp {
             true => options,
-            false => self.shared.share(&SocketOptions { tcp, ..*options }),
+            false => self.files.shared.share(&SocketOptions { tcp, ..*options }),
         };
         let mut accepted = Socket::new(State::Connected(conn), family, options);
         accepted.nonblocking = flags & abi::SOCK_NONBLOCK != 0;
@@ -269,9 +276,9 @@ impl Sockets {
         if let Ok(status) = self.stack.status(conn) {
             accepted.seen = stage(status.state, status.peer_fin);
         }
-        let new = self.table.insert(Entry::Socket(accepted))?;
+        let new = self.files.table.insert(Entry::Socket(accepted))?;
         if let Some((port, place)) = self.standing(new) {
-            self.taken.add(port, place);
+            self.files.taken.add(port, place);
         }
         Ok((new, family.outer(peer)))
     }
@@ -279,7 +286,7 @@ impl Sockets {
     /// `connect(2)`. The first call always says `EINPROGRESS`, later ones `EALREADY` until the outcome is known, which
     /// is then told once: a caller that may block repeats the call until it says neither.
     pub fn connect(&mut self, now: Instant, fd: i32, remote: SocketAddr) -> Result<()> {
-        let socket = self.table.peek(fd)?;
+        let socket = self.files.table.peek(fd)?;
         match socket.state {
             State::Listening(_) | State::Connected(_) => Err(Errno::EISCONN),
             // SS_DISCONNECTING.
@@ -312,7 +319,7 @@ impl Sockets {
         bound: Option<SocketAddr>,
         remote: SocketAddr,
     ) -> Result<ConnId> {
-        let socket = self.table.peek(fd)?;
+        let socket = self.files.table.peek(fd)?;
         let (mut options, any) = (socket.options.tcp, socket.family.any());
         // A read shutdown of the connection before this one no longer counts.
         options.read_shut = false;
@@ -328,7 +335,7 @@ impl Sockets {
                 });
         }
         for port in ports::candidates(self.stack.next_random(0)) {
-            if self.taken.is_chosen(port) {
+            if self.files.taken.is_chosen(port) {
                 continue;
             }
             let local = SocketAddr::new(any, port);
@@ -351,7 +358,7 @@ impl Sockets {
                 Err(error)
             }
             _ => {
-                self.table.get(fd)?.state = State::Connected(conn);
+                self.files.table.get(fd)?.state = State::Connected(conn);
                 Ok(())
             }
         }
@@ -372,9 +379,9 @@ impl Sockets {
 
     /// `connect(2)` to `AF_UNSPEC`: whatever the socket was, it is neither connected nor listening any more.
     pub fn disconnect(&mut self, now: Instant, fd: i32) -> Result<()> {
-        match self.table.peek(fd)?.state {
+        match self.files.table.peek(fd)?.state {
             State::Idle => {
-                let socket = self.table.get(fd)?;
+                let socket = self.files.table.get(fd)?;
                 (socket.read_shut, socket.write_shut) = (false, false);
             }
             State::Listening(_) => self.stop_listening(now, fd)?,
@@ -385,7 +392,7 @@ impl Sockets {
                     _ => Errno::ECONNRESET.0,
                 };
                 self.fall_back_to_idle(now, fd, conn);
-                self.table.get(fd)?.error = error as u8;
+                self.files.table.get(fd)?.error = error as u8;
             }
         }
         self.happened(slot_of(fd)?, ALL);
@@ -393,7 +400,7 @@ impl Sockets {
     }
 
     fn stop_listening(&mut self, now: Instant, fd: i32) -> Result<()> {
-        if let State::Listening(listener) = self.table.peek(fd)?.state {
+        if let State::Listening(listener) = self.files.table.peek(fd)?.state {
             self.stack.unlisten(now, listener);
             self.change(fd, |socket| {
                 socket.state = State::Idle;
@@ -417,11 +424,11 @@ impl Sockets {
             abi::SHUT_WR => (false, true),
             abi::SHUT_RDWR => (true, true),
             _ => {
-                self.table.peek(fd)?;
+                self.files.table.peek(fd)?;
                 return Err(Errno::EINVAL);
             }
         };
-        let outcome = match self.table.peek(fd)?.state {
+        let outcome = match self.files.table.peek(fd)?.state {
             State::Idle => self.shut(fd, read, write).and(Err(Errno::ENOTCONN)),
             // inet_shutdown: a listener stops listening, an attempt is given up.
             State::Listening(_) if read => self.stop_listening(now, fd),
@@ -430,18 +437,18 @@ impl Sockets {
                 match self.stack.status(conn)?.state {
                     TcpState::SynSent => {
                         self.fall_back_to_idle(now, fd, conn);
-                        self.table.get(fd)?.error = Errno::ECONNRESET.0 as u8;
+                        self.files.table.get(fd)?.error = Errno::ECONNRESET.0 as u8;
                         Ok(())
                     }
                     TcpState::Closed => {
                         self.shut(fd, read, write)?;
-                        let socket = self.table.get(fd)?;
+                        let socket = self.files.table.get(fd)?;
                         socket.disconnecting |= socket.state == State::Connecting(conn);
                         Err(Errno::ENOTCONN)
                     }
                     _ => {
                         self.shut(fd, read, write)?;
-                        let socket = self.table.get(fd)?;
+                        let socket = self.files.table.get(fd)?;
                         socket.state = State::Connected(conn);
                         socket.fin_asked |= write;
                         if write {
@@ -461,7 +468,7 @@ impl Sockets {
         if !read {
             return Ok(());
         }
-        let before = *self.table.peek(fd)?.options;
+        let before = *self.files.table.peek(fd)?.options;
         let mut options = before;
         options.tcp.read_shut = true;
         // When there are too many sets of options to say so, such data is accepted, and stays unread.
@@ -470,7 +477,7 @@ impl Sockets {
     }
 
     fn shut(&mut self, fd: i32, read: bool, write: bool) -> Result<()> {
-        let socket = self.table.get(fd)?;
+        let socket = self.files.table.get(fd)?;
         socket.read_shut |= read;
         socket.write_shut |= write;
         Ok(())
@@ -485,12 +492,12 @@ impl Sockets {
     /// `close(2)`, and what SO_LINGER wants waited for.
     pub fn close_lingering(&mut self, now: Instant, fd: i32) -> Result<Option<Lingering>> {
         let slot = slot_of(fd)?;
-        self.table.entry(slot).ok_or(Errno::EBADF)?;
+        self.files.table.entry(slot).ok_or(Errno::EBADF)?;
         self.unwatch(slot);
         if let Some((port, place)) = self.standing(fd) {
-            self.taken.remove(port, &place);
+            self.files.taken.remove(port, &place);
         }
-        let Entry::Socket(socket) = self.table.remove(fd)? else {
+        let Entry::Socket(socket) = self.files.table.remove(fd)? else {
             return Ok(None);
         };
         match socket.state {
@@ -525,7 +532,7 @@ impl Sockets {
 
     /// `getsockname(2)`.
     pub fn getsockname(&mut self, fd: i32) -> Result<SocketAddr> {
-        let socket = self.table.peek(fd)?;
+        let socket = self.files.table.peek(fd)?;
         let nowhere = SocketAddr::new(socket.family.any(), 0);
         let bound = socket.bound.as_deref().copied();
         let name = match socket.state.connection() {
@@ -537,7 +544,7 @@ impl Sockets {
 
     /// `getpeername(2)`: ENOTCONN while the SYN is unanswered, and after the end (inet_getname).
     pub fn getpeername(&mut self, fd: i32) -> Result<SocketAddr> {
-        let socket = self.table.peek(fd)?;
+        let socket = self.files.table.peek(fd)?;
         let conn = socket.state.connection().ok_or(Errno::ENOTCONN)?;
         match self.stack.status(conn)?.state {
             TcpState::Closed | TcpState::SynSent => Err(Errno::ENOTCONN),
@@ -547,22 +554,16 @@ impl Sockets {
 
     /// The connection of a socket, for those who look deeper than the socket interface lets them.
     pub fn connection(&mut self, fd: i32) -> Option<ConnId> {
-        self.table.peek(fd).ok()?.state.connection()
+        self.files.table.peek(fd).ok()?.state.connection()
     }
 
     /// Closes every descriptor, as the end of a process does.
     pub fn close_all(&mut self, now: Instant) {
-        let open: Vec<i32> = self.table.open().collect();
+        let open: Vec<i32> = self.files.table.open().collect();
         for fd in open {
             // Each was there a moment ago.
             let _ = self.close(now, fd);
         }
-    }
-
-    /// Whether nothing is left of what closed sockets had here.
-    #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.taken.is_empty() && self.table.open().next().is_none()
     }
 }
 

@@ -185,10 +185,10 @@ pub(crate) fn algorithm_name(algorithm: CongestionControl) -> [u8; 16] {
     padded
 }
 
-impl Sockets {
+impl Sockets<'_> {
     /// Carries the descriptor's options to what it stands for.
     pub(crate) fn apply_options(&mut self, now: Instant, fd: i32) -> Result<()> {
-        let socket = self.table.peek(fd)?;
+        let socket = self.files.table.peek(fd)?;
         let (state, options) = (socket.state, socket.options.tcp);
         match state {
             State::Idle => {}

@@ -24,7 +24,7 @@ pub enum Progress {
     Blocked(usize),
 }
 
-impl Sockets {
+impl Sockets<'_> {
     /// `recv(2)` once: 0 is the end of the peer's stream, `EAGAIN` says that there is nothing, however patient the caller.
     pub fn recv(&mut self, now: Instant, fd: i32, into: &mut [u8], flags: i32) -> Result<usize> {
         let mut into = [IoSliceMut::new(into)];
@@ -36,7 +36,7 @@ impl Sockets {
     /// `read(2)` once. No room is no question (sock_read_iter).
     pub fn read(&mut self, now: Instant, fd: i32, into: &mut [u8]) -> Result<usize> {
         if into.is_empty() {
-            return self.table.peek(fd).map(|_| 0);
+            return self.files.table.peek(fd).map(|_| 0);
         }
         self.recv(now, fd, into, 0)
     }
@@ -50,7 +50,7 @@ impl Sockets {
         flags: i32,
         done: usize,
     ) -> Result<Progress> {
-        let socket = self.table.peek(fd)?;
+        let socket = self.files.table.peek(fd)?;
         if flags & abi::MSG_ERRQUEUE != 0 {
             let told = self.take_told(fd, flags, &mut Vec::new(), 0);
             return told.map(|_| Progress::Done(0));
@@ -96,7 +96,7 @@ impl Sockets {
         let closed = status.is_none_or(|status| status.state == TcpState::Closed);
         // SOCK_DONE: after the end there is only the end, whatever else happened.
         let done = status.is_some_and(|status| status.peer_fin);
-        let shut = self.table.peek(fd)?.read_shut || done || (closed && conn.is_some());
+        let shut = self.files.table.peek(fd)?.read_shut || done || (closed && conn.is_some());
         if copied > 0 {
             let over = !patient || closed || shut || self.pending_error(fd).is_some();
             return Ok(match over {
@@ -207,7 +207,7 @@ impl Sockets {
         flags: i32,
         done: usize,
     ) -> Result<Progress> {
-        let socket = self.table.peek(fd)?;
+        let socket = self.files.table.peek(fd)?;
         let patient = flags & abi::MSG_DONTWAIT == 0 && !socket.nonblocking;
         if flags & abi::MSG_FASTOPEN != 0 {
             // As where net.ipv4.tcp_fastopen does not let clients have it (tcp_sendmsg_fastopen).
@@ -228,7 +228,7 @@ impl Sockets {
             return Ok(Progress::Done(sent));
         }
         // SOCK_NOSPACE: who watches is told when there is room.
-        if self.table.peek(fd)?.watch != NO_ITEM {
+        if self.files.table.peek(fd)?.watch != NO_ITEM {
             self.arm_writer(now, slot_of(fd)?);
         }
         match (patient, sent) {
@@ -248,7 +248,7 @@ impl Sockets {
 
     /// The connection of a socket that may send now. An error is told with that (sk_stream_error).
     fn may_send(&mut self, fd: i32) -> Result<ConnId> {
-        let socket = self.table.peek(fd)?;
+        let socket = self.files.table.peek(fd)?;
         let (state, write_shut) = (socket.state, socket.write_shut);
         if let Some(error) = self.take_pending(fd) {
             return Err(error);
@@ -302,17 +302,17 @@ impl Sockets {
 
     /// SO_RCVTIMEO; `None`: for ever.
     pub fn receive_timeout(&self, fd: i32) -> Option<Duration> {
-        self.table.peek(fd).ok()?.options.receive_timeout
+        self.files.table.peek(fd).ok()?.options.receive_timeout
     }
 
     /// SO_SNDTIMEO, which counts for `connect` too; `None`: for ever.
     pub fn send_timeout(&self, fd: i32) -> Option<Duration> {
-        self.table.peek(fd).ok()?.options.send_timeout
+        self.files.table.peek(fd).ok()?.options.send_timeout
     }
 
     /// The error that the next call that tells one will tell: that of the socket, or of its connection.
     pub(crate) fn pending_error(&self, fd: i32) -> Option<Errno> {
-        let socket = self.table.peek(fd).ok()?;
+        let socket = self.files.table.peek(fd).ok()?;
         if socket.error != 0 {
             return Some(Errno(socket.error.into()));
         }
@@ -332,7 +332,7 @@ impl Sockets {
     /// Like [`pending_error`](Sockets::pending_error), but also marks the error as reported (sock_error).
     pub(crate) fn take_pending(&mut self, fd: i32) -> Option<Errno> {
         let error = self.pending_error(fd)?;
-        let socket: &mut Socket = self.table.get(fd).ok()?;
+        let socket: &mut Socket = self.files.table.get(fd).ok()?;
         match socket.error {
             0 => socket.error_told = true,
             _ => socket.error = 0,

@@ -37,20 +37,21 @@ impl Ahead {
     }
 }
 
-impl Sockets {
+impl Sockets<'_> {
     fn mark(&self, fd: i32) -> Option<UrgentMark> {
-        let conn = self.table.peek(fd).ok()?.state.connection()?;
+        let conn = self.files.table.peek(fd).ok()?.state.connection()?;
         self.stack.urgent_mark(conn).ok().flatten()
     }
 
     fn in_line(&self, fd: i32) -> bool {
-        let socket = self.table.peek(fd);
+        let socket = self.files.table.peek(fd);
         socket.is_ok_and(|socket| socket.options.urgent_in_line)
     }
 
     /// SO_OOBINLINE has changed. Octets that were passed over before, or were in line, stay so.
     pub(crate) fn changed_in_line(&mut self, now: Instant, fd: i32, on: bool) -> Result<(), Errno> {
-        let (Some(conn), Some(mark)) = (self.table.peek(fd)?.state.connection(), self.mark(fd))
+        let (Some(conn), Some(mark)) =
+            (self.files.table.peek(fd)?.state.connection(), self.mark(fd))
         else {
             return Ok(());
         };
@@ -79,7 +80,12 @@ impl Sockets {
 
     /// The next bytes of what has come that are none of the stream, since they were urgent: the next read passes over them.
     pub fn passed_over(&self, fd: i32) -> u32 {
-        let conn = self.table.peek(fd).ok().and_then(|s| s.state.connection());
+        let conn = self
+            .files
+            .table
+            .peek(fd)
+            .ok()
+            .and_then(|s| s.state.connection());
         let unread = conn.and_then(|conn| self.stack.status(conn).ok());
         self.ahead(fd)
             .hole
@@ -88,7 +94,12 @@ impl Sockets {
 
     /// Whether anything has come that was not read, urgent or not.
     pub fn has_unread(&self, fd: i32) -> bool {
-        let conn = self.table.peek(fd).ok().and_then(|s| s.state.connection());
+        let conn = self
+            .files
+            .table
+            .peek(fd)
+            .ok()
+            .and_then(|s| s.state.connection());
         let status = conn.and_then(|conn| self.stack.status(conn).ok());
         status.is_some_and(|status| status.unread > 0)
     }
@@ -129,7 +140,7 @@ impl Sockets {
             return Err(Errno::ENOTCONN);
         }
         let Some(octet) = self.stack.urgent_octet(conn)? else {
-            let over = closed || status.peer_fin || self.table.peek(fd)?.read_shut;
+            let over = closed || status.peer_fin || self.files.table.peek(fd)?.read_shut;
             return if over {
                 Ok(Progress::Done(0))
             } else {

@@ -20,7 +20,7 @@ fn token(slot: u32, writer: bool) -> Token {
     Token(slot << 1 | u32::from(writer))
 }
 
-impl Sockets {
+impl Sockets<'_> {
     /// Takes the stack's wake-ups. Whoever hands the stack frames or time calls this before the next wait.
     pub fn gather(&mut self) {
         while let Some(Token(token)) = self.stack.pop_ready() {
@@ -34,7 +34,7 @@ impl Sockets {
 
     /// The next descriptor of those that were waited for ([`Sockets::wait`]) on which something happened.
     pub fn next_woken(&mut self) -> Option<i32> {
-        self.woken.pop_front().map(fd_of)
+        self.files.woken.pop_front().map(fd_of)
     }
 
     /// A caller would block on this descriptor, whatever for: [`Sockets::next_woken`] names it, once, when its call should
@@ -42,7 +42,7 @@ impl Sockets {
     pub fn wait(&mut self, now: Instant, fd: i32) -> Result<(), Errno> {
         let slot = slot_of(fd)?;
         self.gather();
-        match self.table.entry_mut(slot).ok_or(Errno::EBADF)? {
+        match self.files.table.entry_mut(slot).ok_or(Errno::EBADF)? {
             Entry::Socket(socket) => socket.waited = true,
             Entry::Epoll(epoll) => epoll.waited = true,
         }
@@ -54,7 +54,7 @@ impl Sockets {
 
     /// Leaves word with the stack for a slot that is watched or waited for.
     pub(crate) fn arm(&mut self, slot: u32) {
-        let Some(Entry::Socket(socket)) = self.table.entry(slot) else {
+        let Some(Entry::Socket(socket)) = self.files.table.entry(slot) else {
             return;
         };
         if socket.watch == NO_ITEM && !socket.waited {
@@ -71,7 +71,7 @@ impl Sockets {
 
     /// Notes the present stage: a condition that holds already is no news to a new watcher.
     pub(crate) fn note_stage(&mut self, slot: u32) {
-        if let Some(Entry::Socket(socket)) = self.table.entry_mut(slot)
+        if let Some(Entry::Socket(socket)) = self.files.table.entry_mut(slot)
             && let Some(conn) = socket.state.connection()
             && let Ok(status) = self.stack.status(conn)
         {
@@ -81,7 +81,7 @@ impl Sockets {
 
     /// Leaves word that somebody would write and cannot (SOCK_NOSPACE).
     pub(crate) fn arm_writer(&mut self, now: Instant, slot: u32) {
-        let Some(Entry::Socket(socket)) = self.table.entry(slot) else {
+        let Some(Entry::Socket(socket)) = self.files.table.entry(slot) else {
             return;
         };
         if let Some(conn) = socket.state.connection() {
@@ -91,7 +91,7 @@ impl Sockets {
 
     /// Returns the events that a wake-up reports, if any.
     fn meaning(&mut self, slot: u32, writer: bool) -> Option<u32> {
-        let Some(Entry::Socket(socket)) = self.table.entry_mut(slot) else {
+        let Some(Entry::Socket(socket)) = self.files.table.entry_mut(slot) else {
             return None;
         };
         let conn = match socket.state {
@@ -114,10 +114,10 @@ impl Sockets {
 
     /// Something happened to a descriptor: those who watch it and those who wait for it learn.
     pub(crate) fn happened(&mut self, slot: u32, what: u32) {
-        if let Some(Entry::Socket(socket)) = self.table.entry_mut(slot)
+        if let Some(Entry::Socket(socket)) = self.files.table.entry_mut(slot)
             && std::mem::take(&mut socket.waited)
         {
-            self.woken.push_back(slot);
+            self.files.woken.push_back(slot);
         }
         self.notify(slot, what);
     }

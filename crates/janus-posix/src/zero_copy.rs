@@ -60,7 +60,7 @@ impl Socket {
     }
 }
 
-impl Sockets {
+impl Sockets<'_> {
     /// Notes how far a call with MSG_ZEROCOPY came, of which `done` bytes were sent by earlier tries.
     pub(crate) fn note_zero_copy(
         &mut self,
@@ -92,7 +92,7 @@ impl Sockets {
         room: usize,
     ) -> Result<i32, Errno> {
         let mut over = None;
-        let v6 = self.table.peek(fd)?.family.v6;
+        let v6 = self.files.table.peek(fd)?.family.v6;
         self.change(fd, |socket| {
             over = socket.zero_copy.as_mut().and_then(|sent| sent.over.take());
         })?;

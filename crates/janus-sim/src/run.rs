@@ -396,10 +396,10 @@ impl<'s> Runner<'s> {
             .iter()
             .rfind(|fd| fd.flow.is_some() && fd.flow == self.current)
             .copied();
-        let Some(conn) = fd.and_then(|fd| self.world.sockets.connection(fd.live)) else {
+        let Some(conn) = fd.and_then(|fd| self.world.sockets().connection(fd.live)) else {
             return timer;
         };
-        match self.world.sockets.stack().info(conn) {
+        match self.world.stack().info(conn) {
             Err(_) => timer,
             Ok(info) => format!(
                 "{:?}, {} unsent, {} in flight, {} unread, cwnd {}, srtt {} us, {timer}",

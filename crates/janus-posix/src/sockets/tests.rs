@@ -18,11 +18,11 @@ pub(crate) const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIF
 /// Turns an exchange may take; more means that two ends keep each other busy.
 const TURNS_MAX: usize = 100;
 
-fn sockets(addr: IpAddr, addr_v6: IpAddr, seed: u64) -> Sockets {
+fn sockets(addr: IpAddr, addr_v6: IpAddr, seed: u64) -> Sockets<'static> {
     sockets_with(Config::default(), addr, addr_v6, seed)
 }
 
-fn sockets_with(config: Config, addr: IpAddr, addr_v6: IpAddr, seed: u64) -> Sockets {
+fn sockets_with(config: Config, addr: IpAddr, addr_v6: IpAddr, seed: u64) -> Sockets<'static> {
     // So many that nobody comes near a share of them: what is told is by the send buffers alone.
     let depot = Depot::new(16_384, &Growth::Inline).expect("memory");
     let mut interface = Interface::ip(1_500);
@@ -30,14 +30,15 @@ fn sockets_with(config: Config, addr: IpAddr, addr_v6: IpAddr, seed: u64) -> Soc
     interface.addresses = vec![IpCidr::new(addr, 24), IpCidr::new(addr_v6, 64)];
     let secrets = Secrets::from_seed(seed);
     let stack = Stack::new(config, interface, secrets, depot.pool(), &Growth::Inline);
-    Sockets::new(stack.expect("memory"))
+    let stack = Box::new(stack.expect("memory"));
+    Files::over(Box::leak(Box::default()), Box::leak(stack))
 }
 
 /// Two hosts, and a wire that takes no time.
 pub(crate) struct Two {
     pub(crate) now: Instant,
-    pub(crate) a: Sockets,
-    pub(crate) b: Sockets,
+    pub(crate) a: Sockets<'static>,
+    pub(crate) b: Sockets<'static>,
 }
 
 impl Two {

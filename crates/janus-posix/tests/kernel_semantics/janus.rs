@@ -37,7 +37,12 @@ type Result<T> = std::result::Result<T, Errno>;
 impl Janus {
     pub(crate) fn new() -> Janus {
         let mut clients = host(CLIENTS, 1);
-        let mut epoll = || clients.sockets.epoll_create(0).expect("an epoll instance");
+        let mut epoll = || {
+            clients
+                .sockets()
+                .epoll_create(0)
+                .expect("an epoll instance")
+        };
         Janus {
             epolls: vec![epoll(), epoll()],
             clients,
@@ -70,20 +75,20 @@ impl Janus {
         self.open.push((who, fd));
         let (fd, host, _, now) = self.at(who)?;
         let on = 1i32.to_ne_bytes();
-        host.sockets
+        host.sockets()
             .setsockopt(now, fd, abi::SOL_TCP, abi::TCP_NODELAY, &on)
     }
 
     fn number(&mut self, who: Who, level: i32, name: i32) -> Result<i64> {
         let (fd, host, ..) = self.at(who)?;
         let mut value = [0; 4];
-        host.sockets.getsockopt(fd, level, name, &mut value)?;
+        host.sockets().getsockopt(fd, level, name, &mut value)?;
         Ok(i32::from_ne_bytes(value).into())
     }
 
     fn set(&mut self, who: Who, name: i32, value: &[u8]) -> Result<i64> {
         let (fd, host, _, now) = self.at(who)?;
-        host.sockets
+        host.sockets()
             .setsockopt(now, fd, abi::SOL_SOCKET, name, value)?;
         Ok(0)
     }
@@ -93,7 +98,10 @@ impl Janus {
         let mut outcome = Ok(0);
         for epfd in self.epolls.clone() {
             let now = self.clients.now();
-            let done = self.clients.sockets.epoll_ctl(now, epfd, op, fd, events, 0);
+            let done = self
+                .clients
+                .sockets()
+                .epoll_ctl(now, epfd, op, fd, events, 0);
             outcome = done.map(|()| 0);
         }
         outcome
@@ -108,17 +116,17 @@ impl Janus {
                     _ => &mut self.clients,
                 };
                 let kind = abi::SOCK_STREAM | abi::SOCK_NONBLOCK;
-                let fd = host.sockets.socket(abi::AF_INET, kind, 0)?;
+                let fd = host.sockets().socket(abi::AF_INET, kind, 0)?;
                 done(self.add(who, fd))
             }
             Op::Bind(who) => {
                 let (fd, host, address, _) = self.at(who)?;
-                done(host.sockets.bind(fd, SocketAddr::new(address, 0)))
+                done(host.sockets().bind(fd, SocketAddr::new(address, 0)))
             }
             Op::Listen(who, backlog) => {
                 let (fd, host, ..) = self.at(who)?;
-                host.sockets.listen(fd, backlog)?;
-                let name = host.sockets.getsockname(fd)?;
+                host.sockets().listen(fd, backlog)?;
+                let name = host.sockets().getsockname(fd)?;
                 if who == Who::Listener {
                     self.listener = Some(name);
                 }
@@ -126,46 +134,46 @@ impl Janus {
             }
             Op::Accept(who, new) => {
                 let (fd, host, ..) = self.at(who)?;
-                let (accepted, _) = host.sockets.accept4(fd, abi::SOCK_NONBLOCK)?;
+                let (accepted, _) = host.sockets().accept4(fd, abi::SOCK_NONBLOCK)?;
                 done(self.add(new, accepted))
             }
             Op::Connect(who) => {
                 let to = self.listener.unwrap_or(NOWHERE);
                 let (fd, host, _, now) = self.at(who)?;
-                done(host.sockets.connect(now, fd, to))
+                done(host.sockets().connect(now, fd, to))
             }
             Op::ConnectNowhere(who) => {
                 let (fd, host, _, now) = self.at(who)?;
-                done(host.sockets.connect(now, fd, NOWHERE))
+                done(host.sockets().connect(now, fd, NOWHERE))
             }
             Op::Disconnect(who) => {
                 let (fd, host, _, now) = self.at(who)?;
-                done(host.sockets.disconnect(now, fd))
+                done(host.sockets().disconnect(now, fd))
             }
             Op::Recv(who, len, flags) => {
                 let (fd, host, _, now) = self.at(who)?;
                 let mut into = vec![0; len];
-                host.sockets
+                host.sockets()
                     .recv(now, fd, &mut into, flags)
                     .map(|n| n as i64)
             }
             Op::Send(who, len, flags) => {
                 let (fd, host, _, now) = self.at(who)?;
-                host.sockets
+                host.sockets()
                     .send(now, fd, &vec![0; len], flags)
                     .map(|n| n as i64)
             }
             Op::ReadNothing(who) => {
                 let (fd, host, _, now) = self.at(who)?;
-                host.sockets.read(now, fd, &mut []).map(|n| n as i64)
+                host.sockets().read(now, fd, &mut []).map(|n| n as i64)
             }
             Op::Shutdown(who, how) => {
                 let (fd, host, _, now) = self.at(who)?;
-                done(host.sockets.shutdown(now, fd, how))
+                done(host.sockets().shutdown(now, fd, how))
             }
             Op::Close(who) => {
                 let (fd, host, _, now) = self.at(who)?;
-                host.sockets.close(now, fd)?;
+                host.sockets().close(now, fd)?;
                 self.open.retain(|(other, _)| *other != who);
                 Ok(0)
             }
@@ -176,19 +184,19 @@ impl Janus {
             Op::Error(who) => self.number(who, abi::SOL_SOCKET, abi::SO_ERROR),
             Op::PeerName(who) => {
                 let (fd, host, ..) = self.at(who)?;
-                host.sockets.getpeername(fd).map(|_| 0)
+                host.sockets().getpeername(fd).map(|_| 0)
             }
             Op::HasPort(who) => {
                 let (fd, host, ..) = self.at(who)?;
-                Ok(i64::from(host.sockets.getsockname(fd)?.port() != 0))
+                Ok(i64::from(host.sockets().getsockname(fd)?.port() != 0))
             }
             Op::Unread(who) => {
                 let (fd, host, ..) = self.at(who)?;
-                host.sockets.ioctl(fd, abi::FIONREAD, 0).map(i64::from)
+                host.sockets().ioctl(fd, abi::FIONREAD, 0).map(i64::from)
             }
             Op::AtMark(who) => {
                 let (fd, host, ..) = self.at(who)?;
-                host.sockets.ioctl(fd, abi::SIOCATMARK, 0).map(i64::from)
+                host.sockets().ioctl(fd, abi::SIOCATMARK, 0).map(i64::from)
             }
             Op::InLine(who, on) => self.set(who, abi::SO_OOBINLINE, &i32::from(on).to_ne_bytes()),
             Op::IsListening(who) => self.number(who, abi::SOL_SOCKET, abi::SO_ACCEPTCONN),
@@ -196,14 +204,14 @@ impl Janus {
             Op::ReusePort(who) => self.set(who, abi::SO_REUSEPORT, &1i32.to_ne_bytes()),
             Op::BindAny(who) => {
                 let (fd, host, ..) = self.at(who)?;
-                done(host.sockets.bind(fd, SocketAddr::new(ANY, 0)))
+                done(host.sockets().bind(fd, SocketAddr::new(ANY, 0)))
             }
             Op::BindSame(who, other, any) => {
                 let (fd, host, ..) = self.at(other)?;
-                let port = host.sockets.getsockname(fd)?.port();
+                let port = host.sockets().getsockname(fd)?.port();
                 let (fd, host, address, _) = self.at(who)?;
                 let ip = if any { ANY } else { address };
-                done(host.sockets.bind(fd, SocketAddr::new(ip, port)))
+                done(host.sockets().bind(fd, SocketAddr::new(ip, port)))
             }
             Op::Watch(who, events) => self.each(who, abi::EPOLL_CTL_ADD, events),
             Op::Rewatch(who, events) => self.each(who, abi::EPOLL_CTL_MOD, events),
@@ -212,7 +220,7 @@ impl Janus {
                 let mut events = [EpollEvent::default(); 4];
                 let now = self.clients.now();
                 let epfd = self.epolls[which];
-                let n = self.clients.sockets.epoll_wait(now, epfd, &mut events)?;
+                let n = self.clients.sockets().epoll_wait(now, epfd, &mut events)?;
                 Ok(events[..n].iter().map(|e| i64::from(e.events)).sum())
             }
         }
@@ -242,7 +250,7 @@ impl World for Janus {
 
     fn mask(&mut self, who: Who) -> Option<u32> {
         let (fd, host, _, now) = self.at(who).ok()?;
-        Some(host.sockets.readiness(now, fd).expect("open") & 0x23df)
+        Some(host.sockets().readiness(now, fd).expect("open") & 0x23df)
     }
 }
 

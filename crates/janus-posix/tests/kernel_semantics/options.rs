@@ -165,7 +165,7 @@ fn options_are_told_as_the_kernel_tells_them() {
         )
         .expect("a socket");
         let ours = host
-            .sockets
+            .sockets()
             .socket(abi::AF_INET, abi::SOCK_STREAM, 0)
             .expect("a socket");
         let (level, name) = option.here;
@@ -180,13 +180,12 @@ fn options_are_told_as_the_kernel_tells_them() {
             if let Some(&value) = value {
                 told.0 = number((option.set)(&theirs, value).map(|()| 0));
                 let bytes = (value as i32).to_ne_bytes();
-                let set = host
-                    .sockets
-                    .setsockopt(host.now(), ours, level, name, &bytes);
+                let now = host.now();
+                let set = host.sockets().setsockopt(now, ours, level, name, &bytes);
                 told.1 = set.map_or_else(|errno| -i64::from(errno.0), |()| 0);
             }
             let mut bytes = [0; 4];
-            let got = host.sockets.getsockopt(ours, level, name, &mut bytes);
+            let got = host.sockets().getsockopt(ours, level, name, &mut bytes);
             let got = got.map_or_else(
                 |errno| -i64::from(errno.0),
                 |_| i32::from_ne_bytes(bytes).into(),
@@ -199,7 +198,8 @@ fn options_are_told_as_the_kernel_tells_them() {
                 ));
             }
         }
-        host.sockets.close(host.now(), ours).expect("open");
+        let now = host.now();
+        host.sockets().close(now, ours).expect("open");
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

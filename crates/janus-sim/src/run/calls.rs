@@ -162,16 +162,16 @@ impl Runner<'_> {
                 let any = SocketAddr::new(self.any(), self.settings().bind_port);
                 let address = address_or(address, any)?;
                 let fd = self.live(fd)?;
-                zero(self.world.sockets.bind(fd, address))
+                zero(self.world.sockets().bind(fd, address))
             }
             ("listen", [fd, backlog]) => {
                 let fd = self.live(fd)?;
                 self.current = None;
-                zero(self.world.sockets.listen(fd, c_int(backlog)?))
+                zero(self.world.sockets().listen(fd, c_int(backlog)?))
             }
             ("shutdown", [fd, how]) => {
                 let (fd, how) = (self.live(fd)?, c_int(how)?);
-                zero(self.world.sockets.shutdown(now, fd, how))
+                zero(self.world.sockets().shutdown(now, fd, how))
             }
             ("setsockopt", [fd, level, name, value, len]) => {
                 let fd = self.live(fd)?;
@@ -180,7 +180,11 @@ impl Runner<'_> {
                     value.truncate(super::values::len(len)?);
                 }
                 let (level, name) = (c_int(level)?, c_int(name)?);
-                zero(self.world.sockets.setsockopt(now, fd, level, name, &value))
+                zero(
+                    self.world
+                        .sockets()
+                        .setsockopt(now, fd, level, name, &value),
+                )
             }
             ("getsockopt", [fd, level, name, value, len]) => {
                 return self.getsockopt(fd, (level, name), value, len);
@@ -188,7 +192,7 @@ impl Runner<'_> {
             ("fcntl", [fd, command, rest @ ..]) if rest.len() < 2 => {
                 let (fd, command) = (self.live(fd)?, c_int(command)?);
                 let argument = rest.first().map_or(Ok(0), c_int)?;
-                let outcome = self.world.sockets.fcntl(fd, command, argument);
+                let outcome = self.world.sockets().fcntl(fd, command, argument);
                 outcome.map(i64::from)
             }
             ("ioctl", [fd, request, value]) => return self.ioctl(fd, request, value),
@@ -273,7 +277,7 @@ impl Runner<'_> {
         };
         match self
             .world
-            .sockets
+            .sockets()
             .socket(domain, c_int(kind)?, c_int(protocol)?)
         {
             Ok(live) => self.opened(call, live, None),
@@ -283,21 +287,21 @@ impl Runner<'_> {
 
     fn accept(&mut self, call: &Call, fd: &Expr, course: &mut Course) -> Result<Attempt> {
         let listener = self.live(fd)?;
-        match self.world.sockets.accept(listener) {
+        match self.world.sockets().accept(listener) {
             Ok((live, peer)) => {
                 if let ("accept4", Some(flags)) = (call.name.as_str(), call.arguments.get(3)) {
                     let nonblocking = c_int(flags)? & abi::SOCK_NONBLOCK;
                     // Of a descriptor that was made a moment ago.
-                    let _ = self.world.sockets.fcntl(live, abi::F_SETFL, nonblocking);
+                    let _ = self.world.sockets().fcntl(live, abi::F_SETFL, nonblocking);
                 }
                 let peer = canonical(peer);
                 let flow = self.flows.iter().rposition(|flow| flow.remote == peer);
                 self.opened(call, live, flow)
             }
             Err(Errno::EAGAIN)
-                if !course.timed_out && !self.world.sockets.is_nonblocking(listener) =>
+                if !course.timed_out && !self.world.sockets().is_nonblocking(listener) =>
             {
-                let patience = self.world.sockets.receive_timeout(listener);
+                let patience = self.world.sockets().receive_timeout(listener);
                 Ok(self.blocked(course, patience))
             }
             Err(errno) => Ok(self.returned(Err(errno))),
@@ -312,11 +316,11 @@ impl Runner<'_> {
         };
         let remote = address_or(address, SocketAddr::new(default, settings.connect_port))?;
         let (live, now) = (self.live(fd)?, self.world.instant());
-        let outcome = self.world.sockets.connect(now, live, remote);
+        let outcome = self.world.sockets().connect(now, live, remote);
         if outcome == Err(Errno::EINPROGRESS) {
             let local = self
                 .world
-                .sockets
+                .sockets()
                 .getsockname(live)
                 .map_err(|errno| errno.to_string())?;
             self.flows
@@ -332,8 +336,8 @@ impl Runner<'_> {
             // Whoever has waited is told that it goes on.
             return Ok(self.returned(Err(Errno::EINPROGRESS)));
         }
-        if waiting && !self.world.sockets.is_nonblocking(live) {
-            let patience = self.world.sockets.send_timeout(live);
+        if waiting && !self.world.sockets().is_nonblocking(live) {
+            let patience = self.world.sockets().send_timeout(live);
             return Ok(self.blocked(course, patience));
         }
         Ok(self.returned(zero(outcome)))
@@ -343,7 +347,7 @@ impl Runner<'_> {
     fn close(&mut self, fd: &Expr, course: &mut Course) -> Result<Attempt> {
         if let Some(lingering) = &course.lingering {
             return Ok(
-                match self.world.sockets.lingers(lingering) && !course.timed_out {
+                match self.world.sockets().lingers(lingering) && !course.timed_out {
                     true => Attempt::Blocked,
                     false => Attempt::value(0),
                 },
@@ -352,7 +356,7 @@ impl Runner<'_> {
         let script = int(fd)?;
         let (live, now) = (self.live(fd)?, self.world.instant());
         self.fds.retain(|fd| fd.script != script);
-        Ok(match self.world.sockets.close_lingering(now, live) {
+        Ok(match self.world.sockets().close_lingering(now, live) {
             Ok(Some(lingering)) => {
                 let patience = lingering.time;
                 course.lingering = Some(lingering);
@@ -378,7 +382,7 @@ impl Runner<'_> {
         };
         let mut got = vec![0; room.min(OPTION_MAX)];
         let (level, name) = (c_int(level)?, c_int(name)?);
-        let outcome = self.world.sockets.getsockopt(live, level, name, &mut got);
+        let outcome = self.world.sockets().getsockopt(live, level, name, &mut got);
         if let Ok(n) = outcome {
             if *len != Expr::Ellipsis && n != room {
                 return Err(format!("the option's length: expected {room}, actual {n}"));
@@ -408,7 +412,7 @@ impl Runner<'_> {
     /// `ioctl(4, FIONREAD, [100]) = 0`, `ioctl(4, FIONBIO, [1]) = 0`.
     fn ioctl(&mut self, fd: &Expr, request: &Expr, value: &Expr) -> Result<Attempt> {
         let (live, request, value) = (self.live(fd)?, c_int(request)?, by_reference(value)?);
-        let outcome = self.world.sockets.ioctl(live, request, value);
+        let outcome = self.world.sockets().ioctl(live, request, value);
         if request == abi::FIONBIO {
             return Ok(self.returned(outcome.map(i64::from)));
         }

@@ -48,7 +48,7 @@ impl World {
         let mut interface = Interface::ip(stack.mtu.unwrap_or(settings.mtu));
         interface.addresses = vec![IpCidr::new(settings.local_ip, 16)];
         let mut host = Host::new(stack.config.clone(), interface, seed)?;
-        host.sockets.set_default_options(stack.socket);
+        host.set_default_options(stack.socket);
         Ok(World {
             host,
             outbox: VecDeque::new(),

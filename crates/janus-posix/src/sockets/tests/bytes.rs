@@ -5,7 +5,7 @@ use crate::transfer::Progress;
 use core::time::Duration;
 use std::io::{IoSlice, IoSliceMut};
 
-fn set(sockets: &mut Sockets, now: Instant, fd: i32, option: (i32, i32), value: i32) {
+fn set(sockets: &mut Sockets<'_>, now: Instant, fd: i32, option: (i32, i32), value: i32) {
     sockets
         .setsockopt(now, fd, option.0, option.1, &value.to_ne_bytes())
         .expect("an option");

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn socket(of: &mut Sockets, domain: i32) -> i32 {
+fn socket(of: &mut Sockets<'_>, domain: i32) -> i32 {
     of.socket(domain, abi::SOCK_STREAM, 0).expect("a socket")
 }
 
@@ -10,7 +10,7 @@ fn at(text: &str) -> SocketAddr {
     text.parse().expect("an address")
 }
 
-fn set_v6_only(of: &mut Sockets, fd: i32, on: i32) -> Result<()> {
+fn set_v6_only(of: &mut Sockets<'_>, fd: i32, on: i32) -> Result<()> {
     let now = Instant::from_millis(5);
     let value = on.to_ne_bytes();
     of.setsockopt(now, fd, abi::SOL_IPV6, abi::IPV6_V6ONLY, &value)

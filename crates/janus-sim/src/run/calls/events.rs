@@ -80,7 +80,7 @@ impl Runner<'_> {
             }
         }
         let now = self.world.instant();
-        let told = self.world.sockets.poll(now, &mut asked);
+        let told = self.world.sockets().poll(now, &mut asked);
         let patience = patience(timeout)?;
         if told == 0 && !course.timed_out && patience != Some(Duration::ZERO) {
             return Ok(self.blocked(course, patience));
@@ -101,7 +101,7 @@ impl Runner<'_> {
         if c_int(size)? <= 0 {
             return Ok(self.returned(Err(Errno::EINVAL)));
         }
-        match self.world.sockets.epoll_create(0) {
+        match self.world.sockets().epoll_create(0) {
             Ok(live) => self.opened(call, live, None),
             Err(errno) => Ok(self.returned(Err(errno))),
         }
@@ -125,7 +125,7 @@ impl Runner<'_> {
         let now = self.world.instant();
         let outcome = self
             .world
-            .sockets
+            .sockets()
             .epoll_ctl(now, epoll, op, live, events, data);
         Ok(self.returned(outcome.map(|()| 0)))
     }
@@ -143,7 +143,7 @@ impl Runner<'_> {
         let most = usize::try_from(c_int(most)?).unwrap_or(0).min(EVENTS_MAX);
         let mut events = vec![EpollEvent::default(); most];
         let now = self.world.instant();
-        let told = match self.world.sockets.epoll_wait(now, live, &mut events) {
+        let told = match self.world.sockets().epoll_wait(now, live, &mut events) {
             Ok(told) => told,
             Err(errno) => return Ok(self.returned(Err(errno))),
         };

@@ -42,7 +42,7 @@ impl Runner<'_> {
             // sock_read_iter: no room is no question.
             let mut none = [];
             let now = self.world.instant();
-            let read = self.world.sockets.read(now, live, &mut none);
+            let read = self.world.sockets().read(now, live, &mut none);
             return Ok(self.returned(read.map(|n| n as i64)));
         }
         let at = self.reading_place(fd, lens, flags, course.done)?;
@@ -68,7 +68,7 @@ impl Runner<'_> {
             slices.push(IoSliceMut::new(piece));
             rest = after;
         }
-        let sockets = &mut self.world.sockets;
+        let mut sockets = self.world.sockets();
         match control {
             Some((control, room)) => {
                 sockets.receive_message(now, live, &mut slices, flags, control, room, course.done)
@@ -82,7 +82,7 @@ impl Runner<'_> {
     /// Where in the pattern a try of a call reads. Urgent octets that are not in line stand in it: reading passes over them.
     fn reading_place(&mut self, fd: &Expr, lens: &[usize], flags: i32, done: usize) -> Result<u64> {
         let live = self.live(fd)?;
-        let sockets = &self.world.sockets;
+        let sockets = self.world.sockets();
         let mut hole = u64::from(sockets.passed_over(live));
         let to_mark = sockets.until_mark(live).map_or(0, u64::from);
         let Some(flow) = self.fd(fd)?.and_then(|fd| fd.flow) else {
@@ -115,7 +115,7 @@ impl Runner<'_> {
         let outcome = match outcome {
             Ok(Progress::Blocked(done)) if !course.timed_out => {
                 course.done = done;
-                let patience = self.world.sockets.receive_timeout(live);
+                let patience = self.world.sockets().receive_timeout(live);
                 return Ok(self.blocked(course, patience));
             }
             Ok(Progress::Blocked(0)) => Err(Errno::EAGAIN),
@@ -148,7 +148,7 @@ impl Runner<'_> {
         let now = self.world.instant();
         let mut one = [0];
         let peek = flags | abi::MSG_PEEK | abi::MSG_DONTWAIT;
-        let there = self.world.sockets.recv(now, live, &mut one, peek);
+        let there = self.world.sockets().recv(now, live, &mut one, peek);
         self.returned(match there {
             Ok(n) if n > 0 && lens.iter().sum::<usize>() > 0 => Err(Errno::EFAULT),
             other => other.map(|_| 0),
@@ -234,7 +234,7 @@ impl Runner<'_> {
         let len: usize = lens.iter().sum();
         let flow = self.fd(fd)?.and_then(|fd| fd.flow);
         if is_null(data) {
-            let open = self.world.sockets.readiness(now, live);
+            let open = self.world.sockets().readiness(now, live);
             return Ok(self.returned(open.and(Err(Errno::EFAULT))));
         }
         // Bytes written by earlier tries of this call are in the record already.
@@ -257,7 +257,7 @@ impl Runner<'_> {
         };
         let pieces = pieces(&bytes, lens);
         let slices: Vec<IoSlice<'_>> = pieces.into_iter().map(IoSlice::new).collect();
-        let sockets = &mut self.world.sockets;
+        let mut sockets = self.world.sockets();
         let outcome = match control {
             Some(control) => {
                 sockets.transmit_message(now, live, &slices, control, flags, course.done)
@@ -272,7 +272,7 @@ impl Runner<'_> {
         Ok(match outcome {
             Ok(Progress::Blocked(done)) if !course.timed_out => {
                 course.done = done;
-                let patience = self.world.sockets.send_timeout(live);
+                let patience = self.world.sockets().send_timeout(live);
                 self.blocked(course, patience)
             }
             Ok(Progress::Blocked(0)) => self.returned(Err(Errno::EAGAIN)),
