@@ -153,7 +153,8 @@ pub use losses::ShortageReport;
 pub use portal::{PortalListen, PortalReach};
 pub use runtime::{
     BackendChoice, BoxError, BuildError, Builder, Handle, MainResult, Reloaded, Result, Runtime,
-    ShuttingDown, core_id, cores, exit_code, handle, is_shutting_down, once, shutting_down,
+    Seat, SeatCrew, Seats, ShuttingDown, core_id, cores, exit_code, handle, is_shutting_down, once,
+    shutting_down,
 };
 pub use shard::{BATCH_CLASSES, CoreReport, ForwardCounters, LoopReport, OfferCounters, report};
 pub use spawn::{MoveTo, move_to, spawn_blocking, spawn_movable, spawn_on};

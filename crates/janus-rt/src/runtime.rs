@@ -6,6 +6,7 @@ mod choice;
 mod launch;
 mod main_task;
 mod reload;
+mod seats;
 mod shutdown;
 
 use std::future::Future;
@@ -37,6 +38,7 @@ pub(crate) use main_task::MainTask;
 pub use main_task::{MainResult, exit_code};
 pub use reload::Reloaded;
 use reload::{Reloading, Sources};
+pub use seats::{Seat, SeatCrew, Seats};
 pub use shutdown::{ShuttingDown, is_shutting_down, shutting_down};
 
 /// A result with that error.

@@ -3,7 +3,6 @@
 //! Sockets are in `net`, tasks in `task`; nothing here knows a protocol or a future by name.
 
 pub(crate) mod core_context;
-#[cfg(feature = "tokio")]
 mod elsewhere;
 mod emptying;
 mod end;
@@ -104,6 +103,8 @@ pub(crate) struct Work {
     owes_ring: bool,
     /// Turns since the last one in which nothing was to do.
     busy_turns: u32,
+    /// No task of this core has a connection: whoever drives it asks the stack itself what is ready.
+    pub(crate) seated: bool,
     /// Where the search for connections at rest goes on at the runtime's end.
     rests_closed: Option<usize>,
     pub(crate) update: UpdateWork,
@@ -129,6 +130,7 @@ impl Work {
             open: false,
             owes_ring: false,
             busy_turns: 0,
+            seated: false,
             rests_closed: None,
             update: UpdateWork::default(),
             sampling: sampled.then(Sampling::new),
@@ -209,7 +211,6 @@ impl Shard {
     }
 
     /// Tells the control thread that this core works, where that dozes.
-    #[cfg(feature = "tokio")]
     pub(crate) fn works(&self) {
         self.ctx.shared.mailbox.works(usize::from(self.ctx.core));
     }
@@ -417,6 +418,9 @@ impl Shard {
 
     /// Batch by batch: the memory of all tasks of one is fetched before the first is woken.
     fn wake_ready(&mut self) {
+        if self.work.seated {
+            return;
+        }
         let mut batch = [Token(0); BURST];
         loop {
             let mut ready = 0;
@@ -445,7 +449,7 @@ impl Shard {
             && self.send_some(|stack, leaving, room| stack.transmit_replies(leaving, room))
     }
 
-    fn send(&mut self, now: Instant) -> bool {
+    pub(crate) fn send(&mut self, now: Instant) -> bool {
         let all = |stack: &mut Stack, leaving: &mut Vec<Frame>, room| {
             stack.transmit(now, leaving, room);
         };

@@ -265,8 +265,8 @@ fn closing_takes_a_descriptor_out_of_every_instance() {
     two.a.close_all(two.now);
     two.b.close_all(two.now);
     two.exchange();
-    assert!(two.a.is_empty() && two.b.is_empty());
-    assert!(two.b.items.free.len() == two.b.items.items.len());
+    assert!(two.a.files.is_empty() && two.b.files.is_empty());
+    assert!(two.b.files.items.free.len() == two.b.files.items.items.len());
 }
 
 #[test]

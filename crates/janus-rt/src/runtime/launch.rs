@@ -45,6 +45,7 @@ use fabric::{Berth, Fabric};
 use gate::Gate;
 use seed::{Common, Seed};
 use steering::Steering;
+pub(super) use threads::Crew;
 
 /// A runtime that is ready: its device is open, its threads are not started.
 pub(crate) struct Prepared {

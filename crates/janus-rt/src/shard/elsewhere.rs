@@ -6,10 +6,12 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use janus_tcp::Instant;
+#[cfg(feature = "tokio")]
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Shard, news};
 
+#[cfg(feature = "tokio")]
 const AT_ONCE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
@@ -28,13 +30,24 @@ impl Shard {
     /// Says that this core sleeps, for as long as is answered (`Some(None)`: for ever) or until a descriptor of
     /// [`wakes_by`](Shard::wakes_by) *becomes* readable; `None`: it must not, there is work. What happens to it on this
     /// thread from here on goes unnoticed: the wait is next, then [`wake_up`](Shard::wake_up), then a turn.
+    #[cfg(feature = "tokio")]
     pub(crate) fn fall_asleep(&mut self) -> io::Result<Option<Option<Duration>>> {
-        self.sample_before_sleep();
-        let Some(timeout) = self.may_sleep() else {
+        let Some(timeout) = self.lie_down() else {
             return Ok(None);
         };
-        let bell = self.parker.bell();
-        bell.arm();
+        // Whoever waits for a change must not begin after it: what is readable already is work.
+        if self.device_is_readable()? {
+            self.rise();
+            return Ok(None);
+        }
+        Ok(Some(timeout))
+    }
+
+    /// The same for a wait that also ends on what is readable already.
+    pub(crate) fn lie_down(&mut self) -> Option<Option<Duration>> {
+        self.sample_before_sleep();
+        let timeout = self.may_sleep()?;
+        self.parker.bell().arm();
         let waits = news(
             &self.ctx,
             &mut self.port,
@@ -42,15 +55,20 @@ impl Shard {
             &self.reader,
             self.work.phase,
         );
-        // Whoever waits for a change must not begin after it: what is readable already is work.
-        if waits || self.device_is_readable()? {
-            self.parker.bell().disarm();
-            self.works();
-            return Ok(None);
+        if waits {
+            self.rise();
+            return None;
         }
-        Ok(Some(timeout))
+        Some(timeout)
     }
 
+    /// It does not sleep after all.
+    fn rise(&mut self) {
+        self.parker.bell().disarm();
+        self.works();
+    }
+
+    #[cfg(feature = "tokio")]
     fn device_is_readable(&self) -> io::Result<bool> {
         let Some(device) = &self.work.wait_fd else {
             return Ok(false);
@@ -69,6 +87,7 @@ impl Shard {
     }
 
     /// Tasks that want to be polled.
+    #[cfg(feature = "tokio")]
     pub(crate) fn ready_tasks(&self) -> usize {
         let executor = self.ctx.executor.borrow();
         let roused = usize::from(self.ctx.stack.borrow().has_roused());
@@ -76,6 +95,7 @@ impl Shard {
     }
 
     /// Whether its tasks live: until the runtime is ending.
+    #[cfg(feature = "tokio")]
     pub(crate) fn has_tasks(&self) -> bool {
         self.ctx.executor.borrow().is_some()
     }

@@ -212,6 +212,7 @@ fn a_patient_writer_is_done_when_all_is_taken() {
                     .stack()
                     .status(
                         two.a
+                            .files
                             .table
                             .peek(client)
                             .expect("open")

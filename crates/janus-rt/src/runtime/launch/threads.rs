@@ -11,11 +11,14 @@ use janus_io::park::Unparker;
 
 use super::seed::Seed;
 use super::{Prepared, pin};
+use crate::admin::Serving;
 use crate::clock::Clock;
 use crate::control::conductor::Conductor;
 use crate::control::ending::Ending;
+use crate::dhcp::Keeper;
 use crate::metrics::Collector;
 use crate::runtime::{BoxError, MainResult, Result};
+use crate::shard::shared::Shared;
 
 impl Prepared {
     /// Starts the threads, waits for their end.
@@ -25,6 +28,19 @@ impl Prepared {
         F: Future + 'static,
         F::Output: MainResult,
     {
+        if self.shared.settings.get().signals {
+            self.shared.signals.end_the_runtime()?;
+        }
+        let (seeds, crew) = self.start()?;
+        // A shard that could not be started will not report that it has closed its connections.
+        for thread in crew.threads.serve(seeds, &main) {
+            crew.threads.join(thread);
+        }
+        crew.dismiss()
+    }
+
+    /// Starts all threads but those of the cores.
+    pub(in crate::runtime) fn start(self) -> Result<(Vec<Seed>, Crew)> {
         let Prepared {
             seeds,
             io_cores,
@@ -34,9 +50,6 @@ impl Prepared {
             keeper,
         } = self;
         let settings = shared.settings.get();
-        if settings.signals {
-            shared.signals.end_the_runtime()?;
-        }
         let metrics = Collector::of(shared.clone());
         let admin = admin.map(|admin| admin.serve(metrics)).transpose()?;
         let threads = Threads {
@@ -48,10 +61,42 @@ impl Prepared {
         let conducting = threads.conduct(conductor, seeds.len() + io_cores.len());
         let stop = Arc::new(AtomicBool::new(false));
         let polling = threads.poll(io_cores, &stop);
-        // A shard that could not be started will not report that it has closed its connections.
-        for thread in threads.serve(seeds, &main) {
-            threads.join(thread);
-        }
+        let crew = Crew {
+            threads,
+            shared,
+            conducting,
+            polling,
+            stop,
+            admin,
+            keeper,
+        };
+        Ok((seeds, crew))
+    }
+}
+
+/// The threads of a runtime beside its cores'.
+pub(in crate::runtime) struct Crew {
+    threads: Threads,
+    shared: Arc<Shared>,
+    conducting: Option<JoinHandle<()>>,
+    polling: Vec<(JoinHandle<()>, Unparker)>,
+    stop: Arc<AtomicBool>,
+    admin: Option<Serving>,
+    keeper: Option<Keeper>,
+}
+
+impl Crew {
+    /// Waits for their end, now that the cores have ended. The error: the first thing that went wrong in the runtime's life.
+    pub(in crate::runtime) fn dismiss(self) -> Result {
+        let Crew {
+            threads,
+            shared,
+            conducting,
+            polling,
+            stop,
+            admin,
+            keeper,
+        } = self;
         let behind = shared.blocking.close(shared.settings.get().close);
         if behind > 0 {
             eprintln!("janus: {behind} blocking calls go on although their runtime has ended");

@@ -1,0 +1,215 @@
+//! Cores that no thread of the runtime drives: a program that calls sockets from threads of its own has one behind a lock, and whoever holds
+//! the lock is the core. What such calls mean is the caller's affair; here are the turn, the stack, and both ends of a sleep.
+
+use std::fmt;
+use std::future::pending;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::task::{Poll, Waker};
+use std::thread::sleep;
+use std::time::Duration;
+
+use janus_tcp::{Instant, Stack};
+
+use super::launch::Crew;
+use super::{BoxError, Builder, Handle, Result};
+use crate::clock::Clock;
+use crate::shard::{Shard, Step};
+
+/// How long a port is waited for that other cores must learn of, and how often it is looked.
+const SERVES_WITHIN: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_micros(50);
+
+/// A runtime whose cores have no threads; see [`Builder::build_seats`].
+pub struct Seats {
+    handle: Handle,
+    seats: Vec<Seat>,
+    crew: Crew,
+}
+
+/// The rest of it: the threads that are no core's.
+pub struct SeatCrew(Crew);
+
+/// A core without a thread. Its holder takes turns with it, as often as he can and when a descriptor of
+/// [`wakes_by`](Seat::wakes_by) says so.
+pub struct Seat {
+    shard: Shard,
+    /// When it was told that nobody takes turns, and nobody has since.
+    asleep: Option<Instant>,
+}
+
+// SAFETY: what is not `Send` in a shard are its reference counts and cells, and the shard owns every one of them: its only task is a main
+// that never ends and keeps nothing, so no waker and no handle of them is outside. Thread-locals name it within a turn only.
+unsafe impl Send for Seat {}
+
+impl Builder {
+    /// Builds a runtime whose cores are driven by the program's own threads, and starts its other threads. It handles no signals.
+    ///
+    /// # Errors
+    /// Those of [`build`](Builder::build), or what kept a thread from being started.
+    pub fn build_seats(self) -> Result<Seats> {
+        let prepared = self.signals(false).prepare(Clock::start())?;
+        let handle = Handle(prepared.shared().clone());
+        let (seeds, crew) = prepared.start()?;
+        let seats = seeds.into_iter().map(|seed| {
+            let mut shard = seed.grow(pending::<()>)?;
+            shard.work.seated = true;
+            let asleep = None;
+            Ok(Seat { shard, asleep })
+        });
+        let seats = seats.collect::<Result<_, BoxError>>()?;
+        Ok(Seats {
+            handle,
+            seats,
+            crew,
+        })
+    }
+}
+
+impl Seats {
+    /// The handle, one seat for each core, and the rest.
+    pub fn into_parts(self) -> (Handle, Vec<Seat>, SeatCrew) {
+        (self.handle, self.seats, SeatCrew(self.crew))
+    }
+}
+
+impl SeatCrew {
+    /// Ends the runtime: connections that are closed end in order for as long as `close_ms` says, the rest is reset.
+    ///
+    /// # Errors
+    /// The first thing that went wrong in the runtime's life.
+    pub fn end(self, handle: &Handle, seats: Vec<Seat>) -> Result {
+        handle.stop();
+        let mut seats = seats;
+        while !seats.is_empty() {
+            let mut worked = false;
+            seats.retain_mut(|seat| {
+                let _here = seat.shard.enter();
+                let step = seat.shard.step();
+                worked |= step == Step::Worked;
+                step != Step::Ended
+            });
+            if !worked {
+                sleep(LOOK);
+            }
+        }
+        self.0.dismiss()
+    }
+}
+
+impl Seat {
+    /// Calls `call` with the core's stack and the time.
+    #[inline]
+    pub fn on_stack<R>(&mut self, call: impl FnOnce(&mut Stack, Instant) -> R) -> R {
+        let now = self.now();
+        let ctx = &self.shard.ctx;
+        ctx.now.set(now);
+        call(&mut ctx.stack.borrow_mut(), now)
+    }
+
+    /// The time by the core's clock.
+    #[inline]
+    pub fn now(&self) -> Instant {
+        self.shard.clock.now()
+    }
+
+    /// Takes what has come, serves timers, sends. Says whether anything moved.
+    pub fn turn(&mut self) -> bool {
+        self.wake();
+        let _here = self.shard.enter();
+        self.shard.turn()
+    }
+
+    /// Sends what calls on the stack have left to be sent.
+    pub fn send(&mut self) {
+        let now = self.shard.ctx.now.get();
+        if self.shard.ctx.stack.borrow().wants_transmit() {
+            let _here = self.shard.enter();
+            self.shard.send(now);
+        }
+    }
+
+    /// When a turn is due although nothing comes.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.shard.deadline()
+    }
+
+    /// Descriptors that become readable when a turn is due, once [`sleep`](Seat::sleep) was called: its bell, and its device's.
+    ///
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub fn wakes_by(&self) -> io::Result<Vec<OwnedFd>> {
+        self.shard.wakes_by()
+    }
+
+    /// Says that nobody takes turns until a descriptor is readable or the time that is answered is up (`Some(None)`: for ever). `None`:
+    /// there is something to do already.
+    pub fn sleep(&mut self) -> Option<Option<Duration>> {
+        self.wake();
+        let timeout = self.shard.lie_down()?;
+        self.asleep = Some(self.now());
+        Some(timeout)
+    }
+
+    /// Somebody is here again. A turn does the same.
+    pub fn wake(&mut self) {
+        if let Some(since) = self.asleep.take() {
+            self.shard.wake_up(since);
+        }
+    }
+
+    /// Opens a port to what stands outside of the core: the steering of packets, the portal. Gives the port where 0 is asked for. Connections
+    /// come once the stack listens too.
+    ///
+    /// # Errors
+    /// When the port is taken, or cannot be offered.
+    pub fn open_port(&mut self, address: SocketAddr) -> io::Result<u16> {
+        let ctx = self.shard.ctx.clone();
+        let control = &ctx.shared.control;
+        let port = control.bind(ctx.core, address)?;
+        let until = self.now() + SERVES_WITHIN;
+        while control.poll_serving(ctx.core, port, false, Waker::noop()) == Poll::Pending {
+            if self.now() >= until {
+                control.release(ctx.core, port);
+                let late = "the other cores do not learn of the port";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, late));
+            }
+            if !self.turn() {
+                sleep(LOOK);
+            }
+        }
+        Ok(port)
+    }
+
+    /// Nobody listens on the port any more.
+    pub fn close_port(&mut self, port: u16) {
+        let ctx = &self.shard.ctx;
+        if ctx.shared.control.release(ctx.core, port) {
+            ctx.forwarder.borrow_mut().leaving.add(port);
+        }
+    }
+
+    /// The address at which a client outside reaches what listens on `local`.
+    pub fn reachable_at(&self, local: SocketAddr) -> SocketAddr {
+        self.shard.ctx.reachable_at(local)
+    }
+}
+
+impl fmt::Debug for Seats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Seats({})", self.seats.len())
+    }
+}
+
+impl fmt::Debug for SeatCrew {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SeatCrew")
+    }
+}
+
+impl fmt::Debug for Seat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Seat({})", self.shard.ctx.core)
+    }
+}
