@@ -89,6 +89,8 @@ numbers! {
     EPOLLONESHOT = 1 << 30;
     EPOLLET = i32::MIN;
 
+    F_DUPFD = 0;
+    F_DUPFD_CLOEXEC = 1030;
     F_GETFD = 1;
     F_SETFD = 2;
     F_GETFL = 3;

@@ -242,6 +242,20 @@ impl Sockets<'_> {
         Ok(())
     }
 
+    /// Whether a socket waits for connections.
+    pub fn is_listening(&self, fd: i32) -> bool {
+        let socket = self.files.table.peek(fd);
+        socket.is_ok_and(|socket| matches!(socket.state, State::Listening(_)))
+    }
+
+    /// Whether a descriptor is an epoll instance.
+    pub fn is_epoll(&self, fd: i32) -> bool {
+        let entry = slot_of(fd)
+            .ok()
+            .and_then(|slot| self.files.table.entry(slot));
+        matches!(entry, Some(Entry::Epoll(_)))
+    }
+
     /// `accept(2)`. The new socket inherits the listener's options and blocks, whatever the listener does.
     pub fn accept(&mut self, fd: i32) -> Result<(i32, SocketAddr)> {
         self.accept4(fd, 0)

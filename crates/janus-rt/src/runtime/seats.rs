@@ -99,9 +99,12 @@ impl SeatCrew {
 }
 
 impl Seat {
-    /// Calls `call` with the core's stack and the time.
+    /// Calls `call` with the core's stack and the time; after a turn, if the core slept.
     #[inline]
     pub fn on_stack<R>(&mut self, call: impl FnOnce(&mut Stack, Instant) -> R) -> R {
+        if self.asleep.is_some() {
+            self.turn();
+        }
         let now = self.now();
         let ctx = &self.shard.ctx;
         ctx.now.set(now);
@@ -114,6 +117,12 @@ impl Seat {
         self.shard.clock.now()
     }
 
+    /// The time of the last call or turn.
+    #[inline]
+    pub fn called_at(&self) -> Instant {
+        self.shard.ctx.now.get()
+    }
+
     /// Takes what has come, serves timers, sends. Says whether anything moved.
     pub fn turn(&mut self) -> bool {
         self.wake();
@@ -124,7 +133,7 @@ impl Seat {
     /// Sends what calls on the stack have left to be sent.
     pub fn send(&mut self) {
         let now = self.shard.ctx.now.get();
-        if self.shard.ctx.stack.borrow().wants_transmit() {
+        if self.asleep.is_none() && self.shard.ctx.stack.borrow().wants_transmit() {
             let _here = self.shard.enter();
             self.shard.send(now);
         }
@@ -143,7 +152,7 @@ impl Seat {
         self.shard.wakes_by()
     }
 
-    /// Says that nobody takes turns until a descriptor is readable or the time that is answered is up (`Some(None)`: for ever). `None`:
+    /// Says that nobody takes turns, or calls, until a descriptor is readable or the time that is answered is up (`Some(None)`: for ever). `None`:
     /// there is something to do already.
     pub fn sleep(&mut self) -> Option<Option<Duration>> {
         self.wake();
@@ -152,8 +161,7 @@ impl Seat {
         Some(timeout)
     }
 
-    /// Somebody is here again. A turn does the same.
-    pub fn wake(&mut self) {
+    fn wake(&mut self) {
         if let Some(since) = self.asleep.take() {
             self.shard.wake_up(since);
         }

@@ -1,0 +1,330 @@
+//! The life of a socket: socket, bind, listen, accept, connect, shutdown, close, its names, its options.
+
+use std::net::SocketAddr;
+use std::os::fd::{OwnedFd, RawFd};
+
+use janus_posix::{Lingering, Sockets, abi};
+use janus_tcp::Instant;
+
+use crate::core::{Attempt, Inner};
+use crate::process::Process;
+use crate::sleep::GoesOn;
+use crate::{Errno, Result};
+
+impl Process {
+    /// A call about one socket that never waits.
+    #[inline]
+    pub(crate) fn on<R>(
+        &self,
+        fd: RawFd,
+        call: impl FnOnce(&mut Sockets<'_>, i32, Instant) -> Result<R>,
+    ) -> Result<R> {
+        self.core.call(|sockets, descriptors, now| {
+            let socket = descriptors.socket(fd)?;
+            call(sockets, socket, now)
+        })
+    }
+
+    /// `socket(2)`.
+    ///
+    /// # Errors
+    /// Linux's.
+    pub fn socket(&self, domain: i32, kind: i32, protocol: i32) -> Result<RawFd> {
+        self.core.call(|sockets, descriptors, now| {
+            let socket = sockets.socket(domain, kind, protocol)?;
+            match descriptors.reserve(kind & abi::SOCK_CLOEXEC != 0) {
+                Ok(fd) => Ok(descriptors.put(&self.core.ours, fd, socket)),
+                Err(error) => {
+                    sockets.close(now, socket)?;
+                    Err(error)
+                }
+            }
+        })
+    }
+
+    /// `bind(2)`.
+    ///
+    /// # Errors
+    /// Linux's.
+    pub fn bind(&self, fd: RawFd, address: SocketAddr) -> Result<()> {
+        self.on(fd, |sockets, socket, _| sockets.bind(socket, address))
+    }
+
+    /// `listen(2)`. The port is opened to what stands outside of the core too.
+    ///
+    /// # Errors
+    /// Linux's, and EADDRINUSE or EACCES where the outside refuses.
+    pub fn listen(&self, fd: RawFd, backlog: i32) -> Result<()> {
+        let mut inner = self.core.lock();
+        let listened = inner.call(|sockets, descriptors, _| {
+            let socket = descriptors.socket(fd)?;
+            sockets.listen(socket, backlog)?;
+            Ok((socket, sockets.getsockname(socket)?))
+        });
+        let opened = listened.and_then(|(socket, address)| {
+            inner.open_port(socket, address).inspect_err(|_| {
+                // It was a moment ago.
+                let stop =
+                    |sockets: &mut Sockets<'_>, now| sockets.shutdown(now, socket, abi::SHUT_RD);
+                let _stopped = inner.call(|sockets, _, now| stop(sockets, now));
+            })
+        });
+        inner.settle();
+        opened
+    }
+
+    /// `accept4(2)`: the descriptor and the peer.
+    ///
+    /// # Errors
+    /// Linux's.
+    pub fn accept4(&self, fd: RawFd, flags: i32, goes_on: GoesOn) -> Result<(RawFd, SocketAddr)> {
+        let ours = &self.core.ours;
+        self.core.block(goes_on, |sockets, descriptors, now| {
+            let socket = match descriptors.socket(fd) {
+                Ok(socket) => socket,
+                Err(error) => return Attempt::Done(Err(error)),
+            };
+            // The descriptor first: a connection that has come must not be lost for want of one.
+            let waits = sockets
+                .readiness(now, socket)
+                .is_ok_and(|mask| mask & abi::POLLIN as u32 != 0);
+            let reserved = match waits {
+                true => descriptors
+                    .reserve(flags & abi::SOCK_CLOEXEC != 0)
+                    .map(Some),
+                false => Ok(None),
+            };
+            let reserved = match reserved {
+                Ok(reserved) => reserved,
+                Err(error) => return Attempt::Done(Err(error)),
+            };
+            match (sockets.accept4(socket, flags), reserved) {
+                (Ok((new, peer)), Some(fd)) => {
+                    Attempt::Done(Ok((descriptors.put(ours, fd, new), peer)))
+                }
+                // Not ready, and yet there was one.
+                (Ok((new, peer)), None) => Attempt::Done(
+                    descriptors
+                        .reserve(flags & abi::SOCK_CLOEXEC != 0)
+                        .map(|fd| (descriptors.put(ours, fd, new), peer)),
+                ),
+                (Err(Errno::EAGAIN), _) if !sockets.is_nonblocking(socket) => Attempt::Blocked {
+                    on: socket,
+                    so_far: Err(Errno::EAGAIN),
+                    patience: sockets.receive_timeout(socket),
+                },
+                (Err(error), _) => Attempt::Done(Err(error)),
+            }
+        })
+    }
+
+    /// `connect(2)`; `None` is AF_UNSPEC.
+    ///
+    /// # Errors
+    /// Linux's.
+    pub fn connect(&self, fd: RawFd, remote: Option<SocketAddr>, goes_on: GoesOn) -> Result<()> {
+        let Some(remote) = remote else {
+            return self.stops(fd, |sockets, socket, now| sockets.disconnect(now, socket));
+        };
+        self.core.block(goes_on, |sockets, descriptors, now| {
+            let socket = match descriptors.socket(fd) {
+                Ok(socket) => socket,
+                Err(error) => return Attempt::Done(Err(error)),
+            };
+            match sockets.connect(now, socket, remote) {
+                Err(Errno::EINPROGRESS | Errno::EALREADY) if !sockets.is_nonblocking(socket) => {
+                    Attempt::Blocked {
+                        on: socket,
+                        so_far: Err(Errno::EINPROGRESS),
+                        patience: sockets.send_timeout(socket),
+                    }
+                }
+                outcome => Attempt::Done(outcome),
+            }
+        })
+    }
+
+    /// `shutdown(2)`.
+    ///
+    /// # Errors
+    /// Linux's.
+    pub fn shutdown(&self, fd: RawFd, how: i32) -> Result<()> {
+        self.stops(fd, |sockets, socket, now| {
+            sockets.shutdown(now, socket, how)
+        })
+    }
+
+    /// A call after which a socket may not listen any more.
+    fn stops(
+        &self,
+        fd: RawFd,
+        call: impl FnOnce(&mut Sockets<'_>, i32, Instant) -> Result<()>,
+    ) -> Result<()> {
+        let mut inner = self.core.lock();
+        let called = inner.call(|sockets, descriptors, now| {
+            let socket = descriptors.socket(fd)?;
+            let called = call(sockets, socket, now);
+            Ok((socket, called, sockets.is_listening(socket)))
+        });
+        let called = called.and_then(|(socket, called, listens)| {
+            if !listens {
+                inner.close_port(socket);
+            }
+            called
+        });
+        inner.settle();
+        called
+    }
+
+    /// `close(2)`: the last name of a socket ends it. With SO_LINGER it lasts until all was acknowledged, or as long as that says.
+    ///
+    /// # Errors
+    /// EBADF.
+    pub fn close(&self, fd: RawFd) -> Result<()> {
+        let Some(lingering) = self.close_at_once(fd)? else {
+            return Ok(());
+        };
+        let patience = Some(lingering.time);
+        let goes_on = || false;
+        let waited = self
+            .core
+            .block(goes_on, |sockets, _, _| match sockets.lingers(&lingering) {
+                true => Attempt::Blocked {
+                    on: -1,
+                    so_far: Err(Errno::EAGAIN),
+                    patience,
+                },
+                false => Attempt::Done(Ok(())),
+            });
+        // It is closed whatever became of the rest.
+        let _ = waited;
+        Ok(())
+    }
+
+    pub(crate) fn close_at_once(&self, fd: RawFd) -> Result<Option<Lingering>> {
+        let mut inner = self.core.lock();
+        let (number, last) = inner.descriptors.take(&self.core.ours, fd)?;
+        let lingering = match last {
+            None => None,
+            Some(socket) => {
+                inner.close_port(socket);
+                inner.kernel_parts.remove(&socket);
+                inner.call(|sockets, _, now| sockets.close_lingering(now, socket))?
+            }
+        };
+        inner.settle();
+        drop(inner);
+        // Last of all, so that the number is nobody's while the socket ends.
+        drop::<OwnedFd>(number);
+        Ok(lingering)
+    }
+
+    /// `dup(2)` and its kin: another name for the same socket, the lowest from `least` on.
+    ///
+    /// # Errors
+    /// EBADF, EMFILE.
+    pub fn duplicate(&self, fd: RawFd, least: RawFd, close_on_exec: bool) -> Result<RawFd> {
+        let mut inner = self.core.lock();
+        let socket = inner.descriptors.socket(fd)?;
+        let new = inner.descriptors.reserve_from(least, close_on_exec)?;
+        Ok(inner.descriptors.put(&self.core.ours, new, socket))
+    }
+
+    /// `getsockname(2)`.
+    ///
+    /// # Errors
+    /// Linux's.
+    pub fn getsockname(&self, fd: RawFd) -> Result<SocketAddr> {
+        self.on(fd, |sockets, socket, _| sockets.getsockname(socket))
+    }
+
+    /// `getpeername(2)`.
+    ///
+    /// # Errors
+    /// Linux's.
+    pub fn getpeername(&self, fd: RawFd) -> Result<SocketAddr> {
+        self.on(fd, |sockets, socket, _| sockets.getpeername(socket))
+    }
+
+    /// `setsockopt(2)`; `value` in the layout of the C ABI.
+    ///
+    /// # Errors
+    /// Linux's.
+    pub fn setsockopt(&self, fd: RawFd, level: i32, name: i32, value: &[u8]) -> Result<()> {
+        self.on(fd, |sockets, socket, now| {
+            sockets.setsockopt(now, socket, level, name, value)
+        })
+    }
+
+    /// `getsockopt(2)`: bytes written to `into`.
+    ///
+    /// # Errors
+    /// Linux's.
+    pub fn getsockopt(&self, fd: RawFd, level: i32, name: i32, into: &mut [u8]) -> Result<usize> {
+        self.on(fd, |sockets, socket, _| {
+            sockets.getsockopt(socket, level, name, into)
+        })
+    }
+
+    /// `fcntl(2)`.
+    ///
+    /// # Errors
+    /// Linux's.
+    pub fn fcntl(&self, fd: RawFd, command: i32, argument: i32) -> Result<i32> {
+        match command {
+            abi::F_DUPFD => self.duplicate(fd, argument, false),
+            abi::F_DUPFD_CLOEXEC => self.duplicate(fd, argument, true),
+            abi::F_GETFD => self
+                .core
+                .lock()
+                .descriptors
+                .close_on_exec(fd)
+                .map(i32::from),
+            abi::F_SETFD => {
+                let on = argument & abi::FD_CLOEXEC != 0;
+                let inner = self.core.lock();
+                inner.descriptors.set_close_on_exec(fd, on).map(|()| 0)
+            }
+            _ => self.on(fd, |sockets, socket, _| {
+                sockets.fcntl(socket, command, argument)
+            }),
+        }
+    }
+
+    /// `ioctl(2)`: FIONBIO takes `argument`, the others give their number.
+    ///
+    /// # Errors
+    /// Linux's.
+    pub fn ioctl(&self, fd: RawFd, request: i32, argument: i32) -> Result<i32> {
+        self.on(fd, |sockets, socket, _| {
+            sockets.ioctl(socket, request, argument)
+        })
+    }
+}
+
+impl Inner {
+    /// A socket has begun to listen. Several may on one port; the outside is told of the first.
+    fn open_port(&mut self, socket: i32, address: SocketAddr) -> Result<()> {
+        if self.listening.contains_key(&socket) {
+            return Ok(());
+        }
+        let port = address.port();
+        if !self.listening.values().any(|other| *other == port)
+            && let Err(error) = self.seat()?.open_port(address)
+        {
+            return Err(error.raw_os_error().map_or(Errno::EADDRINUSE, Errno));
+        }
+        self.listening.insert(socket, port);
+        Ok(())
+    }
+
+    /// A socket listens no more.
+    fn close_port(&mut self, socket: i32) {
+        if let Some(port) = self.listening.remove(&socket)
+            && !self.listening.values().any(|other| *other == port)
+            && let Some(seat) = &mut self.seat
+        {
+            seat.close_port(port);
+        }
+    }
+}

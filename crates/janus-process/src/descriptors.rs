@@ -1,0 +1,158 @@
+//! Which of the process's descriptors are ours, and the socket behind each. They are the kernel's numbers: copies of one placeholder, a
+//! socket that is never used, so that what slips past us meets an unconnected socket and not somebody's file.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use rustix::io::{FdFlags, fcntl_getfd};
+use rustix::io::{fcntl_dupfd_cloexec, fcntl_setfd};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use crate::{Errno, Result, errno};
+
+/// Descriptors are below this; more than `fs.nr_open` lets a process have by default.
+const FDS_MAX: usize = 1 << 20;
+
+/// A descriptor of ours.
+struct Open {
+    fd: OwnedFd,
+    /// Its number among [`janus_posix::Files`].
+    socket: i32,
+}
+
+/// Who is asked without the core's lock whether a descriptor is ours at all.
+pub(crate) struct Ours(Box<[AtomicU8]>);
+
+/// The table; changed with the core's lock held.
+pub(crate) struct Descriptors {
+    placeholder: OwnedFd,
+    open: Vec<Option<Open>>,
+    /// How many descriptors have each socket, by its number.
+    names: Vec<u32>,
+}
+
+impl Ours {
+    pub(crate) fn none() -> Ours {
+        // Memory that nobody has touched costs nothing.
+        Ours((0..FDS_MAX).map(|_| AtomicU8::new(0)).collect())
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, fd: RawFd) -> bool {
+        let place = usize::try_from(fd).ok().and_then(|fd| self.0.get(fd));
+        place.is_some_and(|place| place.load(Ordering::Relaxed) != 0)
+    }
+
+    fn set(&self, fd: RawFd, ours: bool) {
+        if let Some(place) = usize::try_from(fd).ok().and_then(|fd| self.0.get(fd)) {
+            place.store(ours.into(), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Descriptors {
+    pub(crate) fn new() -> Result<Descriptors> {
+        let flags = SocketFlags::CLOEXEC;
+        let placeholder = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+        Ok(Descriptors {
+            placeholder: placeholder.map_err(errno)?,
+            open: Vec::new(),
+            names: Vec::new(),
+        })
+    }
+
+    /// A number that nothing in the process has, the lowest there is.
+    pub(crate) fn reserve(&self, close_on_exec: bool) -> Result<OwnedFd> {
+        self.reserve_from(0, close_on_exec)
+    }
+
+    /// The lowest from `least` on.
+    pub(crate) fn reserve_from(&self, least: RawFd, close_on_exec: bool) -> Result<OwnedFd> {
+        let fd = fcntl_dupfd_cloexec(&self.placeholder, least).map_err(errno)?;
+        if fd.as_raw_fd() as usize >= FDS_MAX {
+            return Err(Errno::EMFILE);
+        }
+        if !close_on_exec {
+            fcntl_setfd(&fd, FdFlags::empty()).map_err(errno)?;
+        }
+        Ok(fd)
+    }
+
+    /// Gives a socket a descriptor that was reserved.
+    pub(crate) fn put(&mut self, ours: &Ours, fd: OwnedFd, socket: i32) -> RawFd {
+        let number = fd.as_raw_fd();
+        let at = number as usize;
+        if self.open.len() <= at {
+            self.open.resize_with(at + 1, || None);
+        }
+        let socket_at = socket as usize;
+        if self.names.len() <= socket_at {
+            self.names.resize(socket_at + 1, 0);
+        }
+        self.names[socket_at] += 1;
+        // What had this number was closed behind our back.
+        if let Some(stale) = self.open[at].replace(Open { fd, socket }) {
+            self.names[stale.socket as usize] -= 1;
+            // The number is the new one's.
+            std::mem::forget(stale.fd);
+        }
+        ours.set(number, true);
+        number
+    }
+
+    #[inline]
+    pub(crate) fn socket(&self, fd: RawFd) -> Result<i32> {
+        let open = usize::try_from(fd).ok().and_then(|fd| self.open.get(fd));
+        match open {
+            Some(Some(open)) => Ok(open.socket),
+            _ => Err(Errno::EBADF),
+        }
+    }
+
+    /// The kernel's object behind it: a placeholder, or an epoll instance.
+    pub(crate) fn fd(&self, fd: RawFd) -> Result<BorrowedFd<'_>> {
+        Ok(self.of(fd)?.fd.as_fd())
+    }
+
+    /// The descriptor is closed when what is answered is dropped; until then nothing else has its number. The socket: if it was the last
+    /// name of it.
+    pub(crate) fn take(&mut self, ours: &Ours, fd: RawFd) -> Result<(OwnedFd, Option<i32>)> {
+        let place = usize::try_from(fd)
+            .ok()
+            .and_then(|fd| self.open.get_mut(fd));
+        let open = place.and_then(Option::take).ok_or(Errno::EBADF)?;
+        ours.set(fd, false);
+        let names = &mut self.names[open.socket as usize];
+        *names -= 1;
+        let last = (*names == 0).then_some(open.socket);
+        Ok((open.fd, last))
+    }
+
+    /// FD_CLOEXEC is the descriptor's own, and so the kernel's to keep.
+    pub(crate) fn close_on_exec(&self, fd: RawFd) -> Result<bool> {
+        let flags = fcntl_getfd(&self.of(fd)?.fd).map_err(errno)?;
+        Ok(flags.contains(FdFlags::CLOEXEC))
+    }
+
+    pub(crate) fn set_close_on_exec(&self, fd: RawFd, on: bool) -> Result<()> {
+        let flags = if on {
+            FdFlags::CLOEXEC
+        } else {
+            FdFlags::empty()
+        };
+        fcntl_setfd(&self.of(fd)?.fd, flags).map_err(errno)
+    }
+
+    fn of(&self, fd: RawFd) -> Result<&Open> {
+        let open = usize::try_from(fd).ok().and_then(|fd| self.open.get(fd));
+        open.and_then(Option::as_ref).ok_or(Errno::EBADF)
+    }
+
+    /// Everything that is open.
+    pub(crate) fn all(&self) -> Vec<RawFd> {
+        let numbered = self.open.iter().zip(0..);
+        numbered
+            .filter_map(|(open, fd)| open.as_ref().map(|_| fd))
+            .collect()
+    }
+}

@@ -1,0 +1,208 @@
+//! epoll(7) over sockets of ours and descriptors of the kernel's at once: an instance is a real one of the kernel's, which watches its own,
+//! beside one of `janus-posix`, which watches ours. A wait asks ours first and the kernel's when there was nothing, or now and then, so
+//! that neither starves the other; it sleeps on both.
+
+use std::collections::HashMap;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use janus_posix::{EpollEvent, abi};
+use janus_tcp::Instant;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFlags, Timespec};
+
+use crate::core::Inner;
+use crate::kernel::{self, Watched};
+use crate::process::Process;
+use crate::sleep::Slept;
+use crate::{Errno, Result, errno};
+
+/// What has happened, and the program's word for what it happened to.
+pub type Event = EpollEvent;
+
+/// The kernel's descriptors are looked at so often, at least, however much of ours is ready.
+const KERNEL_LOOK: Duration = Duration::from_micros(50);
+/// Events taken from the kernel at once.
+const KERNEL_ROOM: usize = 64;
+const AT_ONCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+/// The kernel's part of an instance that has some.
+#[derive(Default)]
+pub(crate) struct KernelPart {
+    /// Descriptors of the kernel's that were added. One that the program has closed since counts on.
+    members: usize,
+    looked: Option<Instant>,
+}
+
+/// By the number of the instance.
+pub(crate) type KernelParts = HashMap<i32, KernelPart>;
+
+impl Process {
+    /// `epoll_create1(2)`.
+    ///
+    /// # Errors
+    /// Linux's.
+    pub fn epoll_create(&self, flags: i32) -> Result<RawFd> {
+        self.core.call(|sockets, descriptors, now| {
+            let instance = sockets.epoll_create(flags)?;
+            let flags = match flags & abi::EPOLL_CLOEXEC {
+                0 => CreateFlags::empty(),
+                _ => CreateFlags::CLOEXEC,
+            };
+            match epoll::create(flags) {
+                Ok(fd) => Ok(descriptors.put(&self.core.ours, fd, instance)),
+                Err(error) => {
+                    sockets.close(now, instance)?;
+                    Err(errno(error))
+                }
+            }
+        })
+    }
+
+    /// `epoll_ctl(2)`.
+    ///
+    /// # Errors
+    /// Linux's.
+    pub fn epoll_ctl(&self, epfd: RawFd, op: i32, fd: RawFd, event: Event) -> Result<()> {
+        let mut inner = self.core.lock();
+        let done = match self.has(fd) {
+            true => inner.call(|sockets, descriptors, now| {
+                let (instance, socket) = (descriptors.socket(epfd)?, descriptors.socket(fd)?);
+                sockets.epoll_ctl(now, instance, op, socket, event.events, event.data)
+            }),
+            false => inner.kernel_ctl(epfd, op, fd, event),
+        };
+        inner.settle();
+        done
+    }
+
+    /// `epoll_wait(2)`: how many events were put into `into`. `None` waits for ever.
+    ///
+    /// # Errors
+    /// Linux's.
+    pub fn epoll_wait(
+        &self,
+        epfd: RawFd,
+        into: &mut [Event],
+        limit: Option<Duration>,
+    ) -> Result<usize> {
+        let mut until = None;
+        let mut inner = self.core.lock();
+        inner.refresh();
+        loop {
+            let told = inner.take_events(epfd, into)?;
+            if told > 0 {
+                inner.settle();
+                return Ok(told);
+            }
+            let now = inner.now()?;
+            let until = *until.get_or_insert(limit.map(|limit| now + limit));
+            if until.is_some_and(|until| now >= until) {
+                inner.settle();
+                return Ok(0);
+            }
+            let instance = inner.descriptors.socket(epfd)?;
+            let mut kernel = Vec::new();
+            if inner
+                .kernel_parts
+                .get(&instance)
+                .is_some_and(|it| it.members > 0)
+            {
+                kernel.push(Watched::new(epfd, PollFlags::IN));
+            }
+            let (again, slept) = self.core.sleep(inner, &[instance], &mut kernel, until)?;
+            inner = again;
+            if slept == Slept::Interrupted {
+                inner.settle();
+                return Err(Errno::EINTR);
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn kernel_ctl(&mut self, epfd: RawFd, op: i32, fd: RawFd, event: Event) -> Result<()> {
+        let instance = self.descriptors.socket(epfd)?;
+        // An instance, and no socket.
+        self.call(|sockets, _, _| match sockets.is_epoll(instance) {
+            true => Ok(()),
+            false => Err(Errno::EINVAL),
+        })?;
+        let (epoll, theirs) = (self.descriptors.fd(epfd)?, kernel::named(fd)?);
+        let (data, flags) = (
+            EventData::new_u64(event.data),
+            EventFlags::from_bits_retain(event.events),
+        );
+        let part = self.kernel_parts.entry(instance).or_default();
+        match op {
+            abi::EPOLL_CTL_ADD => {
+                epoll::add(epoll, theirs, data, flags).map_err(errno)?;
+                part.members += 1;
+            }
+            abi::EPOLL_CTL_MOD => epoll::modify(epoll, theirs, data, flags).map_err(errno)?,
+            abi::EPOLL_CTL_DEL => {
+                epoll::delete(epoll, theirs).map_err(errno)?;
+                part.members = part.members.saturating_sub(1);
+            }
+            _ => return Err(Errno::EINVAL),
+        }
+        Ok(())
+    }
+
+    /// What is ready now of both parts.
+    fn take_events(&mut self, epfd: RawFd, into: &mut [Event]) -> Result<usize> {
+        let instance = self.descriptors.socket(epfd)?;
+        let has_kernel = self
+            .kernel_parts
+            .get(&instance)
+            .is_some_and(|it| it.members > 0);
+        // A quarter is left for the kernel's.
+        let room = match has_kernel {
+            true => into.len() - into.len() / 4,
+            false => into.len(),
+        };
+        let mut told =
+            self.call(|sockets, _, now| sockets.epoll_wait(now, instance, &mut into[..room]))?;
+        if has_kernel {
+            told += self.take_kernel_events(epfd, instance, told > 0, &mut into[told..])?;
+        }
+        Ok(told)
+    }
+
+    fn take_kernel_events(
+        &mut self,
+        epfd: RawFd,
+        instance: i32,
+        had_some: bool,
+        into: &mut [Event],
+    ) -> Result<usize> {
+        let now = self.now()?;
+        let part = self.kernel_parts.entry(instance).or_default();
+        let just_looked = part
+            .looked
+            .is_some_and(|at| now.saturating_since(at) < KERNEL_LOOK);
+        if into.is_empty() || (had_some && just_looked) {
+            return Ok(0);
+        }
+        part.looked = Some(now);
+        let none = epoll::Event {
+            flags: EventFlags::empty(),
+            data: EventData::new_u64(0),
+        };
+        let mut happened = [none; KERNEL_ROOM];
+        let room = into.len().min(KERNEL_ROOM);
+        let fd = self.descriptors.fd(epfd)?;
+        let told = epoll::wait(fd, &mut happened[..room], Some(&AT_ONCE)).map_err(errno)?;
+        for (place, event) in into.iter_mut().zip(&happened[..told]) {
+            let (flags, data) = (event.flags, event.data);
+            *place = Event {
+                events: flags.bits(),
+                data: data.u64(),
+            };
+        }
+        Ok(told)
+    }
+}

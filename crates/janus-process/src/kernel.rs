@@ -1,0 +1,66 @@
+//! Descriptors of the kernel's that the program names by their number.
+
+#![allow(unsafe_code)]
+
+use std::os::fd::{BorrowedFd, RawFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::{Errno, Result, errno};
+
+/// The descriptor with this number, for the length of a call.
+pub(crate) fn named<'a>(fd: RawFd) -> Result<BorrowedFd<'a>> {
+    if fd < 0 {
+        return Err(Errno::EBADF);
+    }
+    // SAFETY: it is handed to calls that only wait for it or watch it. One that is not open, or is closed meanwhile by the program, whose
+    // it is, the kernel refuses.
+    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+/// One that is waited for.
+#[derive(Clone, Copy)]
+pub(crate) struct Watched {
+    pub(crate) fd: RawFd,
+    pub(crate) events: PollFlags,
+    pub(crate) seen: PollFlags,
+}
+
+impl Watched {
+    pub(crate) fn new(fd: RawFd, events: PollFlags) -> Watched {
+        let seen = PollFlags::empty();
+        Watched { fd, events, seen }
+    }
+}
+
+/// Asks what there is now of all of them.
+pub(crate) fn look(watched: &mut [Watched]) -> Result<()> {
+    const AT_ONCE: Timespec = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    wait(&[], watched, Some(&AT_ONCE))
+}
+
+/// Waits until one of them, or of `also`, has something.
+pub(crate) fn wait(
+    also: &[BorrowedFd<'_>],
+    watched: &mut [Watched],
+    limit: Option<&Timespec>,
+) -> Result<()> {
+    let mut all = Vec::with_capacity(also.len() + watched.len());
+    all.extend(
+        also.iter()
+            .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)),
+    );
+    for it in watched.iter() {
+        all.push(PollFd::from_borrowed_fd(named(it.fd)?, it.events));
+    }
+    poll(&mut all, limit).map_err(errno)?;
+    let seen = all.iter().skip(also.len());
+    watched
+        .iter_mut()
+        .zip(seen)
+        .for_each(|(it, seen)| it.seen = seen.revents());
+    Ok(())
+}

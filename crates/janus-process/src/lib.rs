@@ -1,0 +1,34 @@
+//! Blocking sockets, poll and epoll for the plain threads of a process, on a core of Janus that belongs to none of them.
+//!
+//! A core is a lock and a home, not a thread ([`core`]): whoever calls takes the lock, and is the core until he gives it back; who would
+//! block sleeps for it, on its device and its bell, and takes its turns ([`sleep`]). While no thread is in a call a guardian acknowledges
+//! and retransmits ([`guardian`]). Descriptors are numbers of the kernel's, each a copy of one placeholder ([`descriptors`]), so that they
+//! are as low as a program expects, and no file of its own can have the same. What a call answers is `janus-posix`'s affair.
+//! What never lives here: pointers of C, names of libc's.
+
+#![deny(unsafe_code)]
+
+mod calls;
+mod core;
+mod descriptors;
+mod epoll;
+mod guardian;
+mod kernel;
+mod poll;
+mod process;
+mod sleep;
+mod transfer;
+
+pub use epoll::Event;
+pub use janus_posix::{Errno, abi};
+pub use poll::Polled;
+pub use process::Process;
+pub use sleep::GoesOn;
+
+/// A result with Linux's error number.
+pub type Result<T> = std::result::Result<T, Errno>;
+
+/// What the kernel answered.
+fn errno(error: rustix::io::Errno) -> Errno {
+    Errno(error.raw_os_error())
+}

@@ -1,0 +1,97 @@
+//! The process: built from the settings at its first call, ended at its last.
+
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use janus::{BoxError, Builder, Handle, SeatCrew};
+
+use crate::core::Core;
+use crate::guardian::Guardian;
+
+/// All that a process has of Janus: one core, what is open, a guardian.
+pub struct Process {
+    pub(crate) core: Arc<Core>,
+    rest: Mutex<Option<Rest>>,
+}
+
+struct Rest {
+    handle: Handle,
+    crew: SeatCrew,
+    guardian: Guardian,
+}
+
+impl Process {
+    /// Opens the device and starts what is needed. The number of cores is one, whatever the settings say.
+    ///
+    /// # Errors
+    /// Those of [`Builder::build_seats`]: settings, the device, the system.
+    pub fn start(builder: Builder) -> Result<Process, BoxError> {
+        let (handle, seats, crew) = builder.cores(1).build_seats()?.into_parts();
+        let seat = seats.into_iter().next().ok_or("a runtime without a core")?;
+        let core = Arc::new(Core::new(seat).map_err(|error| error.text())?);
+        let guardian = Guardian::start(core.clone()).map_err(|error| error.text())?;
+        let rest = Rest {
+            handle,
+            crew,
+            guardian,
+        };
+        Ok(Process {
+            core,
+            rest: Mutex::new(Some(rest)),
+        })
+    }
+
+    /// Whether a descriptor is one of ours. Takes no lock.
+    #[inline]
+    pub fn has(&self, fd: RawFd) -> bool {
+        self.core.ours.has(fd)
+    }
+
+    /// The runtime underneath: reports, settings.
+    pub fn handle(&self) -> Option<Handle> {
+        let rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        rest.as_ref().map(|rest| rest.handle.clone())
+    }
+
+    /// Where a client outside finds what listens on `local`.
+    pub fn reachable_at(&self, local: SocketAddr) -> SocketAddr {
+        let mut inner = self.core.lock();
+        inner.seat().map_or(local, |seat| seat.reachable_at(local))
+    }
+
+    /// Closes all that is open, and waits until what was written has been acknowledged, as long as `close_ms` says. From then on every call
+    /// says EBADF.
+    ///
+    /// # Errors
+    /// The first thing that went wrong in the runtime's life.
+    pub fn end(&self) -> Result<(), BoxError> {
+        let rest = self
+            .rest
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let Some(Rest {
+            handle,
+            crew,
+            guardian,
+        }) = rest
+        else {
+            return Ok(());
+        };
+        let open = self.core.lock().descriptors.all();
+        for fd in open {
+            // Another thread may have closed it.
+            let _ = self.close_at_once(fd);
+        }
+        drop(guardian);
+        let seat = self.core.lock().seat.take();
+        crew.end(&handle, seat.into_iter().collect())
+    }
+}
+
+impl std::fmt::Debug for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Process")
+    }
+}

@@ -1,0 +1,137 @@
+//! Bytes: receiving and sending, with the patience that the socket has.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::RawFd;
+
+use janus_posix::{Progress, Sockets};
+
+use crate::core::Attempt;
+use crate::process::Process;
+use crate::sleep::GoesOn;
+use crate::{Errno, Result};
+
+/// What a call has come to when it can go on no further.
+fn so_far(done: usize) -> Result<usize> {
+    match done {
+        0 => Err(Errno::EAGAIN),
+        done => Ok(done),
+    }
+}
+
+impl Process {
+    /// `recv(2)`, `read(2)`, `readv(2)`.
+    ///
+    /// # Errors
+    /// Linux's.
+    pub fn receive(
+        &self,
+        fd: RawFd,
+        into: &mut [IoSliceMut<'_>],
+        flags: i32,
+        goes_on: GoesOn,
+    ) -> Result<usize> {
+        let mut done = 0;
+        self.core.block(goes_on, |sockets, descriptors, now| {
+            let tried = descriptors.socket(fd).and_then(|socket| {
+                let progress = sockets.receive(now, socket, into, flags, done)?;
+                Ok((socket, progress))
+            });
+            attempt(&mut done, tried, |socket| sockets.receive_timeout(socket))
+        })
+    }
+
+    /// `recvmsg(2)`: bytes received, and `msg_flags`. `control` gets what there is room for.
+    ///
+    /// # Errors
+    /// Linux's.
+    pub fn receive_message(
+        &self,
+        fd: RawFd,
+        into: &mut [IoSliceMut<'_>],
+        flags: i32,
+        (control, room): (&mut Vec<u8>, usize),
+        goes_on: GoesOn,
+    ) -> Result<(usize, i32)> {
+        let (mut done, mut told) = (0, 0);
+        let received = self.core.block(goes_on, |sockets, descriptors, now| {
+            let tried = descriptors.socket(fd).and_then(|socket| {
+                let (progress, flags) =
+                    sockets.receive_message(now, socket, into, flags, control, room, done)?;
+                told = flags;
+                Ok((socket, progress))
+            });
+            attempt(&mut done, tried, |socket| sockets.receive_timeout(socket))
+        });
+        received.map(|received| (received, told))
+    }
+
+    /// `send(2)`, `write(2)`, `writev(2)`. SIGPIPE is the caller's affair.
+    ///
+    /// # Errors
+    /// Linux's.
+    pub fn send(
+        &self,
+        fd: RawFd,
+        from: &[IoSlice<'_>],
+        flags: i32,
+        goes_on: GoesOn,
+    ) -> Result<usize> {
+        self.send_by(fd, goes_on, |sockets, socket, now, done| {
+            sockets.transmit(now, socket, from, flags, done)
+        })
+    }
+
+    /// `sendmsg(2)`.
+    ///
+    /// # Errors
+    /// Linux's.
+    pub fn send_message(
+        &self,
+        fd: RawFd,
+        from: &[IoSlice<'_>],
+        control: &[u8],
+        flags: i32,
+        goes_on: GoesOn,
+    ) -> Result<usize> {
+        self.send_by(fd, goes_on, |sockets, socket, now, done| {
+            sockets.transmit_message(now, socket, from, control, flags, done)
+        })
+    }
+
+    fn send_by(
+        &self,
+        fd: RawFd,
+        goes_on: GoesOn,
+        mut send: impl FnMut(&mut Sockets<'_>, i32, janus_tcp::Instant, usize) -> Result<Progress>,
+    ) -> Result<usize> {
+        let mut done = 0;
+        self.core.block(goes_on, |sockets, descriptors, now| {
+            let tried = descriptors.socket(fd).and_then(|socket| {
+                let progress = send(sockets, socket, now, done)?;
+                Ok((socket, progress))
+            });
+            attempt(&mut done, tried, |socket| sockets.send_timeout(socket))
+        })
+    }
+}
+
+/// What a try has come to, which is noted in `done`.
+#[inline]
+fn attempt(
+    done: &mut usize,
+    tried: Result<(i32, Progress)>,
+    patience: impl FnOnce(i32) -> Option<std::time::Duration>,
+) -> Attempt<usize> {
+    match tried {
+        Ok((_, Progress::Done(all))) => Attempt::Done(Ok(all)),
+        Ok((on, Progress::Blocked(some))) => {
+            *done = some;
+            Attempt::Blocked {
+                on,
+                so_far: so_far(some),
+                patience: patience(on),
+            }
+        }
+        Err(error) => Attempt::Done(Err(error)),
+    }
+}
