@@ -25,6 +25,17 @@ impl Process {
         })
     }
 
+    /// Whether a descriptor is open, and a socket.
+    ///
+    /// # Errors
+    /// EBADF, ENOTSOCK.
+    pub fn check(&self, fd: RawFd) -> Result<()> {
+        self.on(fd, |sockets, socket, _| match sockets.is_epoll(socket) {
+            true => Err(Errno::ENOTSOCK),
+            false => Ok(()),
+        })
+    }
+
     /// `socket(2)`.
     ///
     /// # Errors

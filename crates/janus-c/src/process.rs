@@ -1,0 +1,69 @@
+//! The one process there is: started by the first call that needs it, ended when the program exits, not there in a forked child.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use janus::Runtime;
+use janus_process::{Errno, Process, Result};
+
+static PROCESS: OnceLock<Option<Process>> = OnceLock::new();
+/// This is a child that was forked from the process: what its memory says of connections is the parent's.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// The process, which is started if it is not there yet.
+///
+/// # Errors
+/// ENETDOWN when it cannot be started (the reason was printed), EBADF in a forked child.
+pub fn get() -> Result<&'static Process> {
+    if FORKED.load(Ordering::Relaxed) {
+        return Err(Errno::EBADF);
+    }
+    PROCESS
+        .get_or_init(start)
+        .as_ref()
+        .ok_or(Errno(libc::ENETDOWN))
+}
+
+/// The process if it has been started, and not in a forked child.
+#[inline]
+pub fn started() -> Option<&'static Process> {
+    match PROCESS.get() {
+        Some(Some(process)) if !FORKED.load(Ordering::Relaxed) => Some(process),
+        _ => None,
+    }
+}
+
+fn start() -> Option<Process> {
+    match Process::start(Runtime::builder()) {
+        Ok(process) => {
+            // SAFETY: both functions are there for as long as the library is, which is never unloaded with them registered: the C library
+            // keeps it then.
+            unsafe {
+                libc::atexit(at_exit);
+                libc::pthread_atfork(None, None, Some(in_child));
+            }
+            Some(process)
+        }
+        Err(error) => {
+            eprintln!("janus: {error}");
+            None
+        }
+    }
+}
+
+/// Closes all that is open and waits until what was written has been acknowledged, as long as `close_ms` says.
+pub fn end() {
+    if let Some(process) = started()
+        && let Err(error) = process.end()
+    {
+        eprintln!("janus: {error}");
+    }
+}
+
+extern "C" fn at_exit() {
+    end();
+}
+
+extern "C" fn in_child() {
+    FORKED.store(true, Ordering::Relaxed);
+}
