@@ -14,9 +14,12 @@ const V6_LEN_MIN: usize = 24;
 
 /// Reads an address; `None` is one of no family (AF_UNSPEC).
 ///
+/// # Errors
+/// Linux's.
+///
 /// # Safety
 /// `len` bytes can be read at `name`, or it is null.
-pub(crate) unsafe fn address(name: *const sockaddr, len: socklen_t) -> Result<Option<SocketAddr>> {
+pub unsafe fn address(name: *const sockaddr, len: socklen_t) -> Result<Option<SocketAddr>> {
     if name.is_null() {
         return Err(Errno::EFAULT);
     }

@@ -15,3 +15,4 @@ mod restart;
 pub mod symbols;
 
 pub use errno::fail;
+pub use layout::address;

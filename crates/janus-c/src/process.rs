@@ -15,7 +15,7 @@ static FORKED: AtomicBool = AtomicBool::new(false);
 /// # Errors
 /// ENETDOWN when it cannot be started (the reason was printed), EBADF in a forked child.
 pub fn get() -> Result<&'static Process> {
-    if FORKED.load(Ordering::Relaxed) {
+    if is_forked() {
         return Err(Errno::EBADF);
     }
     PROCESS
@@ -24,11 +24,16 @@ pub fn get() -> Result<&'static Process> {
         .ok_or(Errno(libc::ENETDOWN))
 }
 
+/// Whether this is a child that was forked from the process that has the connections.
+pub fn is_forked() -> bool {
+    FORKED.load(Ordering::Relaxed)
+}
+
 /// The process if it has been started, and not in a forked child.
 #[inline]
 pub fn started() -> Option<&'static Process> {
     match PROCESS.get() {
-        Some(Some(process)) if !FORKED.load(Ordering::Relaxed) => Some(process),
+        Some(Some(process)) if !is_forked() => Some(process),
         _ => None,
     }
 }

@@ -1,6 +1,7 @@
 //! poll, select and epoll, over sockets of Janus's and descriptors of the kernel's at once. Each function has the arguments of the C function
 //! of that name and returns what that does.
 #![allow(
+    missing_docs,
     clippy::missing_safety_doc,
     reason = "each has the contract of the C function of its name"
 )]

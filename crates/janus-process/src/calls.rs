@@ -1,7 +1,7 @@
 //! The life of a socket: socket, bind, listen, accept, connect, shutdown, close, its names, its options.
 
 use std::net::SocketAddr;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 
 use janus_posix::{Lingering, Sockets, abi};
 use janus_tcp::Instant;
@@ -215,14 +215,7 @@ impl Process {
     pub(crate) fn close_at_once(&self, fd: RawFd) -> Result<Option<Lingering>> {
         let mut inner = self.core.lock();
         let (number, last) = inner.descriptors.take(&self.core.ours, fd)?;
-        let lingering = match last {
-            None => None,
-            Some(socket) => {
-                inner.close_port(socket);
-                inner.kernel_parts.remove(&socket);
-                inner.call(|sockets, _, now| sockets.close_lingering(now, socket))?
-            }
-        };
+        let lingering = last.map_or(Ok(None), |socket| inner.end(socket))?;
         inner.settle();
         drop(inner);
         // Last of all, so that the number is nobody's while the socket ends.
@@ -239,6 +232,45 @@ impl Process {
         let socket = inner.descriptors.socket(fd)?;
         let new = inner.descriptors.reserve_from(least, close_on_exec)?;
         Ok(inner.descriptors.put(&self.core.ours, new, socket))
+    }
+
+    /// `dup3(2)`: `new` becomes another name for the same socket; what it was before is closed.
+    ///
+    /// # Errors
+    /// Linux's.
+    pub fn duplicate_to(&self, fd: RawFd, new: RawFd, close_on_exec: bool) -> Result<()> {
+        if fd == new {
+            return Err(Errno::EINVAL);
+        }
+        let mut inner = self.core.lock();
+        let socket = inner.descriptors.socket(fd)?;
+        let before = inner
+            .descriptors
+            .replace(&self.core.ours, new, socket, close_on_exec)?;
+        let ended = before.map_or(Ok(()), |before| inner.end(before).map(|_| ()));
+        inner.settle();
+        ended
+    }
+
+    /// A descriptor becomes the kernel's: `replace` puts something else in the place that its number has. If that fails, it is what it was.
+    ///
+    /// # Errors
+    /// EBADF, and those of `replace`.
+    pub fn give_up(&self, fd: RawFd, replace: impl FnOnce(RawFd) -> Result<()>) -> Result<()> {
+        let mut inner = self.core.lock();
+        inner.descriptors.socket(fd)?;
+        replace(fd)?;
+        let (number, last) = inner.descriptors.take(&self.core.ours, fd)?;
+        // What is there now is not ours to close.
+        let _ = number.into_raw_fd();
+        let ended = last.map_or(Ok(None), |socket| inner.end(socket));
+        inner.settle();
+        ended.map(|_| ())
+    }
+
+    /// The program's descriptors that are ours.
+    pub fn open_descriptors(&self) -> Vec<RawFd> {
+        self.core.lock().descriptors.all()
     }
 
     /// `getsockname(2)`.
@@ -327,6 +359,13 @@ impl Inner {
         }
         self.listening.insert(socket, port);
         Ok(())
+    }
+
+    /// The last name of a socket is gone.
+    fn end(&mut self, socket: i32) -> Result<Option<Lingering>> {
+        self.close_port(socket);
+        self.kernel_parts.remove(&socket);
+        self.call(|sockets, _, now| sockets.close_lingering(now, socket))
     }
 
     /// A socket listens no more.

@@ -1,13 +1,13 @@
 //! Which of the process's descriptors are ours, and the socket behind each. They are the kernel's numbers: copies of one placeholder, a
 //! socket that is never used, so that what slips past us meets an unconnected socket and not somebody's file.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use rustix::io::{FdFlags, fcntl_getfd};
-use rustix::io::{fcntl_dupfd_cloexec, fcntl_setfd};
+use rustix::io::{DupFlags, FdFlags, fcntl_dupfd_cloexec, fcntl_getfd, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
+use crate::kernel;
 use crate::{Errno, Result, errno};
 
 /// Descriptors are below this; more than `fs.nr_open` lets a process have by default.
@@ -126,6 +126,29 @@ impl Descriptors {
         *names -= 1;
         let last = (*names == 0).then_some(open.socket);
         Ok((open.fd, last))
+    }
+
+    /// Puts a socket at a number, whatever is there. The socket that was, if it has no name any more.
+    pub(crate) fn replace(
+        &mut self,
+        ours: &Ours,
+        new: RawFd,
+        socket: i32,
+        close_on_exec: bool,
+    ) -> Result<Option<i32>> {
+        let flags = if close_on_exec {
+            DupFlags::CLOEXEC
+        } else {
+            DupFlags::empty()
+        };
+        let fd = kernel::duplicate_to(&self.placeholder, new, flags)?;
+        let before = self.take(ours, new).ok();
+        self.put(ours, fd, socket);
+        Ok(before.and_then(|(fd, last)| {
+            // Its number is the new one's.
+            let _ = fd.into_raw_fd();
+            last
+        }))
     }
 
     /// FD_CLOEXEC is the descriptor's own, and so the kernel's to keep.

@@ -62,6 +62,20 @@ impl Process {
         })
     }
 
+    /// An instance of the kernel's that is to watch sockets of ours too. What it watches already it goes on to watch.
+    ///
+    /// # Errors
+    /// EINVAL for what is no epoll instance, EBADF.
+    pub fn epoll_adopt(&self, epfd: RawFd) -> Result<()> {
+        let mut inner = self.core.lock();
+        let fd = kernel::epoll(epfd)?;
+        let instance = inner.call(|sockets, _, _| sockets.epoll_create(0))?;
+        inner.descriptors.put(&self.core.ours, fd, instance);
+        // How many it has is not known.
+        inner.kernel_parts.entry(instance).or_default().members = 1;
+        Ok(())
+    }
+
     /// `epoll_ctl(2)`.
     ///
     /// # Errors

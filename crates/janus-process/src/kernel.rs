@@ -2,9 +2,10 @@
 
 #![allow(unsafe_code)]
 
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::DupFlags;
 
 use crate::{Errno, Result, errno};
 
@@ -16,6 +17,32 @@ pub(crate) fn named<'a>(fd: RawFd) -> Result<BorrowedFd<'a>> {
     // SAFETY: it is handed to calls that only wait for it or watch it. One that is not open, or is closed meanwhile by the program, whose
     // it is, the kernel refuses.
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+/// Makes `new` another name for what `fd` is, whatever it was before.
+pub(crate) fn duplicate_to(fd: &OwnedFd, new: RawFd, flags: DupFlags) -> Result<OwnedFd> {
+    if new < 0 {
+        return Err(Errno::EBADF);
+    }
+    // SAFETY: the program says that the number may be closed; what it is afterwards nobody else owns.
+    let mut place = unsafe { OwnedFd::from_raw_fd(new) };
+    match rustix::io::dup3(fd, &mut place, flags) {
+        Ok(()) => Ok(place),
+        Err(error) => {
+            // Then it is what it was, and the program's.
+            let _ = place.into_raw_fd();
+            Err(errno(error))
+        }
+    }
+}
+
+/// All that are open in this process; none where /proc is not there.
+pub(crate) fn open_descriptors() -> Vec<RawFd> {
+    let all = std::fs::read_dir("/proc/self/fd");
+    let names = all.into_iter().flatten().flatten();
+    names
+        .filter_map(|it| it.file_name().to_str()?.parse().ok())
+        .collect()
 }
 
 /// One that is waited for.
@@ -63,4 +90,15 @@ pub(crate) fn wait(
         .zip(seen)
         .for_each(|(it, seen)| it.seen = seen.revents());
     Ok(())
+}
+
+/// The epoll instance with this number, which is ours from now on.
+pub(crate) fn epoll(fd: RawFd) -> Result<OwnedFd> {
+    let link = rustix::fs::readlink(format!("/proc/self/fd/{fd}"), Vec::new())
+        .map_err(|_| Errno::EBADF)?;
+    if !link.to_bytes().ends_with(b"[eventpoll]") {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: it is open, as was just seen, and the program closes it by Janus from here on.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

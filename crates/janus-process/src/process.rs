@@ -8,11 +8,15 @@ use janus::{BoxError, Builder, Handle, SeatCrew};
 
 use crate::core::Core;
 use crate::guardian::Guardian;
+use crate::kernel;
+use crate::sleep::bells;
 
 /// All that a process has of Janus: one core, what is open, a guardian.
 pub struct Process {
     pub(crate) core: Arc<Core>,
     rest: Mutex<Option<Rest>>,
+    /// Descriptors that were opened when it started.
+    started_with: Vec<RawFd>,
 }
 
 struct Rest {
@@ -27,6 +31,7 @@ impl Process {
     /// # Errors
     /// Those of [`Builder::build_seats`]: settings, the device, the system.
     pub fn start(builder: Builder) -> Result<Process, BoxError> {
+        let before = kernel::open_descriptors();
         let (handle, seats, crew) = builder.cores(1).build_seats()?.into_parts();
         let seat = seats.into_iter().next().ok_or("a runtime without a core")?;
         let core = Arc::new(Core::new(seat).map_err(|error| error.text())?);
@@ -36,9 +41,12 @@ impl Process {
             crew,
             guardian,
         };
+        let mut started_with = kernel::open_descriptors();
+        started_with.retain(|fd| !before.contains(fd));
         Ok(Process {
             core,
             rest: Mutex::new(Some(rest)),
+            started_with,
         })
     }
 
@@ -46,6 +54,15 @@ impl Process {
     #[inline]
     pub fn has(&self, fd: RawFd) -> bool {
         self.core.ours.has(fd)
+    }
+
+    /// Descriptors that Janus works with itself, in their order. Who closes all that he has leaves these.
+    pub fn own_descriptors(&self) -> Vec<RawFd> {
+        let open = self.open_descriptors();
+        let all = self.started_with.iter().copied().chain(bells());
+        let mut own: Vec<RawFd> = all.filter(|fd| !open.contains(fd)).collect();
+        own.sort_unstable();
+        own
     }
 
     /// The runtime underneath: reports, settings.

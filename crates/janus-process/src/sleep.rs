@@ -3,9 +3,9 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, Timespec, eventfd};
@@ -17,6 +17,15 @@ use crate::{Errno, Result, errno};
 pub(crate) struct Sleeper {
     bell: OwnedFd,
     asleep: AtomicBool,
+}
+
+/// Its thread is gone.
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let own = self.bell.as_raw_fd();
+        let mut bells = BELLS.lock().unwrap_or_else(PoisonError::into_inner);
+        bells.retain(|bell| *bell != own);
+    }
 }
 
 /// How a sleep ended.
@@ -31,6 +40,14 @@ pub(crate) enum Slept {
 /// Whether a call that reads or writes goes on after a signal was handled (SA_RESTART), asked each time; one that waits for readiness
 /// never does.
 pub type GoesOn = fn() -> bool;
+
+/// Bells of all threads that have slept.
+static BELLS: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
+
+/// Descriptors of threads' bells.
+pub(crate) fn bells() -> Vec<RawFd> {
+    BELLS.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
 
 thread_local! {
     static MINE: RefCell<Option<Arc<Sleeper>>> = const { RefCell::new(None) };
@@ -50,9 +67,11 @@ impl Sleeper {
     }
 
     pub(crate) fn new() -> Result<Arc<Sleeper>> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(errno)?;
+        let mut bells = BELLS.lock().unwrap_or_else(PoisonError::into_inner);
+        bells.push(bell.as_raw_fd());
         Ok(Arc::new(Sleeper {
-            bell: bell.map_err(errno)?,
+            bell,
             asleep: AtomicBool::new(false),
         }))
     }

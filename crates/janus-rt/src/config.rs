@@ -11,6 +11,7 @@ mod keys;
 mod link_faults;
 mod live;
 mod manual;
+mod place;
 mod resolve;
 mod source;
 #[cfg(test)]
@@ -25,6 +26,7 @@ pub(crate) use keys::{KEYS, Partial, Settings};
 pub(crate) use link_faults::LinkFaults;
 pub(crate) use live::LiveSettings;
 pub use manual::manual;
+pub(crate) use place::is_ours;
 pub(crate) use source::{from_environment, from_file};
 pub use values::SpeculativeAccept;
 pub(crate) use values::{BackendName, Cores, KernelAddress, PlacementName};

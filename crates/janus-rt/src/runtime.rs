@@ -21,7 +21,9 @@ use janus_io::faults::{FaultCounters, Faults};
 use crate::admission::{Admission, Filter, IoCounters, Rules};
 use crate::balance::{self, Balance};
 use crate::clock::Clock;
-use crate::config::{Cidr, ConfigError, Cores, Effective, Partial, Placement, PlacementName};
+use crate::config::{
+    Cidr, ConfigError, Cores, Effective, Partial, Placement, PlacementName, is_ours,
+};
 pub use crate::control::BoxError;
 use crate::control::supervisor::Supervisor;
 use crate::dhcp::{Lease, Shown};
@@ -176,6 +178,13 @@ impl Handle {
     /// How the cores share new connections.
     pub fn balance(&self) -> Balance {
         Balance::new(self.0.mailbox.clone())
+    }
+
+    /// Whether a TCP socket of an unmodified program is Janus's when it is bound or connected to `at`: keys `program_ours` and
+    /// `program_kernel`.
+    pub fn takes(&self, at: SocketAddr) -> bool {
+        let settings = self.0.settings.get();
+        is_ours(&settings.program_ours, &settings.program_kernel, at)
     }
 
     /// Returns the admission rules of the polling cores. A change counts from each core's next burst on.

@@ -13,6 +13,7 @@ use super::declare::{Change, Key, keys};
 use super::effective::Entry;
 use super::forms::{Bytes, File, Form, List, Micros, Millis, Number, Switch};
 use super::link_faults::LinkFaults;
+use super::place::Place;
 use super::values::*;
 use crate::control::watch::PolicyName;
 use crate::portal::{PortalListen, PortalReach};
@@ -171,6 +172,13 @@ keys! {
     /// Peers that connections opened through the portal may reach: networks besides loopback, such as `10.0.0.0/8,2001:db8::/32`; an IPv4
     /// address in disguise (`::ffff:a.b.c.d`) is that address.
     portal_reach: PortalReach = PortalReach::Loopback;
+
+    /// Of an unmodified program's TCP sockets: those that are Janus's though they are on loopback, or in `program_kernel`: networks,
+    /// addresses, ports (`127.0.0.1:6379`, `[::1]:80-90`, `:8080`), or `any` ([programs.md](programs.md)).
+    program_ours: List<Place, LIST_MAX> = Vec::new(), usually "none: all that is not on loopback is";
+
+    /// Of an unmodified program's TCP sockets: those that stay the kernel's.
+    program_kernel: List<Place, LIST_MAX> = Vec::new(), usually "none besides loopback";
 
     /// `drop`: packets from addresses that no host can have (loopback, groups, reserved ones, our own), or for such, are dropped where they
     /// come in; `pass`: they are left to the stack.

@@ -13,12 +13,14 @@ use janus_io::{BURST, Batching, ParseError, xdp};
 
 use super::cidr::Cidr;
 use super::forms::{Form, List, number, own_forms, words};
+use super::place::Place;
 use super::{CORES_MAX, processors};
 use crate::control::watch::PolicyName;
 use crate::portal::{PortalListen, PortalReach};
 
 own_forms! {
     "network, or address": Prefix;
+    "network, address, ports": Place;
     "expression": Filter;
     "`loopback`, `any`, networks": PortalReach;
     "`loopback`, `any`, addresses": PortalListen;

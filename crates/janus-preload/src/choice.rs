@@ -1,0 +1,107 @@
+//! Whose a TCP socket is. It begins as Janus's; what it is bound or connected to decides. One that turns out to be the kernel's is made
+//! there, gets the options that it was given so far, and takes the descriptor's place.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+use janus_process::{Errno, Process, Result, abi};
+use libc::{c_int, c_void, sockaddr, socklen_t};
+
+use crate::real;
+
+/// Options of sockets that are not decided yet, in the order in which they were set.
+static GIVEN: Mutex<Option<HashMap<c_int, Vec<Given>>>> = Mutex::new(None);
+
+struct Given {
+    level: c_int,
+    name: c_int,
+    value: Box<[u8]>,
+}
+
+fn given<R>(call: impl FnOnce(&mut HashMap<c_int, Vec<Given>>) -> R) -> R {
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    call(given.get_or_insert_default())
+}
+
+/// A socket was made, or is gone.
+pub(crate) fn forget(fd: c_int) {
+    given(|given| given.remove(&fd));
+}
+
+/// An option was set.
+pub(crate) fn note_option(fd: c_int, level: c_int, name: c_int, value: &[u8]) {
+    given(|given| {
+        let options = given.entry(fd).or_default();
+        options.push(Given {
+            level,
+            name,
+            value: value.into(),
+        });
+    });
+}
+
+/// Makes the socket the kernel's if `at` is. Whether it is now.
+pub(crate) fn decide(process: &Process, fd: c_int, at: SocketAddr) -> Result<bool> {
+    let takes = process.handle().is_some_and(|handle| handle.takes(at));
+    // One that is somewhere already stays what it is.
+    let decided = process.getsockname(fd).is_ok_and(|name| name.port() != 0);
+    if takes || decided {
+        return Ok(false);
+    }
+    to_the_kernel(process, fd)?;
+    Ok(true)
+}
+
+fn to_the_kernel(process: &Process, fd: c_int) -> Result<()> {
+    let domain = match process.getsockname(fd)? {
+        SocketAddr::V4(_) => libc::AF_INET,
+        SocketAddr::V6(_) => libc::AF_INET6,
+    };
+    // SAFETY: the calls take numbers; what the first gives is nobody else's.
+    let new = unsafe {
+        match real::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) {
+            -1 => return Err(last_error()),
+            new => OwnedFd::from_raw_fd(new),
+        }
+    };
+    for Given { level, name, value } in given(|given| given.remove(&fd)).unwrap_or_default() {
+        let (bytes, len) = (value.as_ptr().cast::<c_void>(), value.len() as socklen_t);
+        // SAFETY: so many bytes are there. What the kernel refuses of what was taken here is as if it had not been asked for.
+        unsafe { real::setsockopt(new.as_raw_fd(), level, name, bytes, len) };
+    }
+    let flags = process.fcntl(fd, abi::F_GETFL, 0)? & libc::O_NONBLOCK;
+    let close_on_exec = process.fcntl(fd, abi::F_GETFD, 0)? & libc::FD_CLOEXEC != 0;
+    let flag = if close_on_exec { libc::O_CLOEXEC } else { 0 };
+    // SAFETY: the calls take numbers, of descriptors that are open.
+    unsafe {
+        real::fcntl(
+            new.as_raw_fd(),
+            libc::F_SETFL,
+            flags as usize as *mut c_void,
+        );
+        process.give_up(fd, |fd| match real::dup3(new.as_raw_fd(), fd, flag) {
+            -1 => Err(last_error()),
+            _ => Ok(()),
+        })
+    }
+}
+
+/// `errno`.
+pub(crate) fn last_error() -> Errno {
+    Errno(
+        std::io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EIO),
+    )
+}
+
+/// Where an address is, if it is one that decides.
+///
+/// # Safety
+/// As for bind.
+pub(crate) unsafe fn place(name: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
+    // SAFETY: the caller keeps bind's contract.
+    unsafe { janus_c::address(name, len) }.ok().flatten()
+}

@@ -1,0 +1,24 @@
+//! A library that is loaded before a program's own (`LD_PRELOAD`): its symbols stand in front of libc's, and of what the program asks for,
+//! sockets of Janus's are answered by `janus-c`, all else by libc ([`real`]).
+//!
+//! A thread that is in Janus, and every thread that Janus starts, sees libc only ([`inside`]): the library must not meet itself. A TCP
+//! socket is Janus's from the start, and becomes the kernel's if what it is bound or connected to is ([`choice`]).
+//! What never lives here: what a call means.
+
+#![allow(
+    unreachable_pub,
+    clippy::missing_safety_doc,
+    reason = "a program reaches these functions by their names"
+)]
+
+mod bytes;
+mod choice;
+mod descriptors;
+mod ends;
+mod files;
+mod inside;
+mod life;
+mod raw;
+mod ready;
+mod real;
+mod threads;
