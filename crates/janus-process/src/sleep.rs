@@ -56,14 +56,17 @@ thread_local! {
 impl Sleeper {
     /// The calling thread's.
     pub(crate) fn mine() -> Result<Arc<Sleeper>> {
-        MINE.with_borrow_mut(|mine| {
-            if let Some(mine) = mine {
+        let kept = MINE.try_with(|mine| {
+            let mut mine = mine.borrow_mut();
+            if let Some(mine) = &*mine {
                 return Ok(mine.clone());
             }
             let new = Sleeper::new()?;
             *mine = Some(new.clone());
             Ok(new)
-        })
+        });
+        // Past the end of its thread-locals a thread has one for each sleep.
+        kept.unwrap_or_else(|_| Sleeper::new())
     }
 
     pub(crate) fn new() -> Result<Arc<Sleeper>> {

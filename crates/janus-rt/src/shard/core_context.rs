@@ -90,10 +90,12 @@ thread_local! {
     static CURRENT: RefCell<Option<Rc<CoreContext>>> = const { RefCell::new(None) };
 }
 
-/// Makes `core_context` this thread's core until the guard is dropped. Guards nest.
+/// Makes `core_context` this thread's core until the guard is dropped. Guards nest. A thread that is past the end of its thread-locals, as
+/// one is in a handler of `atexit`, is no core: its turns run no task and no closure.
 pub(crate) fn enter(ctx: Rc<CoreContext>) -> Entered {
+    let before = CURRENT.try_with(|current| current.replace(Some(ctx)));
     Entered {
-        before: CURRENT.replace(Some(ctx)),
+        before: before.unwrap_or_default(),
     }
 }
 
@@ -103,7 +105,8 @@ pub(crate) struct Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        let left = CURRENT.replace(self.before.take());
+        let before = self.before.take();
+        let left = CURRENT.try_with(|current| current.replace(before));
         // Outside of the cell's borrow: the last owner of a core drops what it holds.
         drop(left);
     }
