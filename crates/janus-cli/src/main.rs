@@ -1,10 +1,13 @@
-//! The `janus` command: examines a machine, serves a folder, runs scripts, queries the balancer. Each subcommand has a file; this one only
+//! The `janus` command: examines a machine, runs programs, serves a folder, runs scripts, queries the balancer. Each subcommand has a file; this one only
 //! reads the command line.
 
 #![forbid(unsafe_code)]
 
 mod csb;
 mod doctor;
+mod elf;
+mod program;
+mod run;
 mod serve;
 mod sim;
 
@@ -13,6 +16,7 @@ use std::io::{ErrorKind, Write, stdout};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use program::Program;
 
 /// An async runtime with its own TCP stack: tools around it.
 #[derive(Parser)]
@@ -32,8 +36,13 @@ enum Command {
         #[arg(long)]
         manual: bool,
     },
-    /// Say what this machine can do for Janus, and how to enable what is missing.
-    Doctor,
+    /// Say what this machine can do for Janus, and how to enable what is missing; or what to expect of a program on it.
+    Doctor {
+        /// A program to look at instead of the machine.
+        program: Option<String>,
+    },
+    /// Run a program that knows nothing of Janus on it.
+    Run(run::Args),
     /// Serve a folder (or a greeting) over HTTP, from memory.
     Serve(serve::Args),
     /// Run packetdrill-syntax scripts against the engine, in virtual time.
@@ -48,7 +57,11 @@ fn main() -> ExitCode {
             .effective()
             .map_err(Into::into)
             .and_then(|effective| print(&effective)),
-        Command::Doctor => print(&doctor::Report),
+        Command::Doctor { program: None } => print(&doctor::Report),
+        Command::Doctor {
+            program: Some(name),
+        } => Program::look(&name).and_then(|program| print(&program)),
+        Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::run(args),
         Command::Sim(args) => sim::run(&args),
     };
