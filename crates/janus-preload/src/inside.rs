@@ -2,7 +2,7 @@
 
 use core::cell::Cell;
 
-use janus_process::Process;
+use janus_process::{Process, interrupts};
 use libc::c_int;
 
 thread_local! {
@@ -22,7 +22,26 @@ impl Inside {
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        DEPTH.set(DEPTH.get() - 1);
+        let depth = DEPTH.get() - 1;
+        DEPTH.set(depth);
+        if depth == 0 && interrupts::is_due() {
+            interrupts::deliver();
+        }
+    }
+}
+
+/// While it lives, a thread that is in Janus is outside of it: a handler of a signal runs.
+pub(crate) struct Outside(u32);
+
+impl Outside {
+    pub(crate) fn step() -> Outside {
+        Outside(DEPTH.replace(0))
+    }
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        DEPTH.set(self.0);
     }
 }
 

@@ -5,7 +5,7 @@ use libc::{c_int, c_void, sockaddr, socklen_t};
 
 use crate::choice;
 use crate::inside::{self, Inside, is_inside, is_ours, ours};
-use crate::real;
+use crate::{real, signals};
 
 #[unsafe(no_mangle)]
 pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
@@ -19,6 +19,7 @@ pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let _inside = Inside::enter();
     match janus_c::process::get() {
         Ok(_) => {
+            signals::begin();
             let fd = calls::socket(domain, kind, protocol);
             choice::forget(fd);
             fd

@@ -117,6 +117,7 @@ real! {
     epoll_pwait(epfd: c_int, into: *mut epoll_event, max: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
     epoll_pwait2(epfd: c_int, into: *mut epoll_event, max: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
 
+    sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
     pthread_create(thread: *mut pthread_t, attributes: *const pthread_attr_t, start: extern "C" fn(*mut c_void) -> *mut c_void, argument: *mut c_void) -> c_int;
     _exit(status: c_int) -> !;
     quick_exit(status: c_int) -> !;

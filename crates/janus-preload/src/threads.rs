@@ -1,8 +1,8 @@
-//! Threads that are started in Janus belong to it: all that they call is libc's.
+//! Threads that are started in Janus belong to it: all that they call is libc's, and the program's signals are not for them.
 
 use core::ffi::c_void;
 
-use libc::{c_int, pthread_attr_t, pthread_t};
+use libc::{c_int, pthread_attr_t, pthread_t, sigset_t};
 
 use crate::inside::{Inside, is_inside};
 use crate::real;
@@ -36,7 +36,12 @@ pub unsafe extern "C" fn pthread_create(
             return real::pthread_create(thread, attributes, start, argument);
         }
         let it = Box::into_raw(Box::new(Begin { start, argument }));
+        let (mut all, mut before): (sigset_t, sigset_t) = core::mem::zeroed();
+        libc::sigfillset(&mut all);
+        // A thread begins with the mask of the one that starts it. Faults come all the same.
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
         let started = real::pthread_create(thread, attributes, begin, it.cast());
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, core::ptr::null_mut());
         if started != 0 {
             drop(Box::from_raw(it));
         }

@@ -176,7 +176,7 @@ impl Core {
         let also = if leads { &self.wakes_by[..] } else { &[] };
         let slept = me.sleep(also, kernel, limit);
         let mut inner = self.lock();
-        me.rise();
+        me.rise(!matches!(slept, Ok(Slept::Awake)));
         inner.sleepers.leave(&me, on);
         if inner.sleepers.resign(&me) {
             inner.turn();

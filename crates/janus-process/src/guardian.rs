@@ -98,7 +98,7 @@ impl Watch {
             let _whatever_ended_it: Result<Slept> = self.me.sleep(&[], &mut [], None);
         }
         let _inner = self.core.lock();
-        self.me.rise();
+        self.me.rise(false);
     }
 
     /// Takes the turns until a thread of the program does, or is in a call.
@@ -114,7 +114,7 @@ impl Watch {
             let _whatever_ended_it = self.me.sleep(self.core.wakes_by(), &mut [], limit);
         }
         let mut inner = self.core.lock();
-        self.me.rise();
+        self.me.rise(false);
         if inner.sleepers.resign(&self.me) {
             inner.turn();
         }

@@ -45,6 +45,16 @@ pub(crate) fn open_descriptors() -> Vec<RawFd> {
         .collect()
 }
 
+/// Rings a bell; -1 is none. Allowed in a handler of a signal.
+pub(crate) fn ring(bell: RawFd) {
+    if bell >= 0 {
+        // SAFETY: whoever named it keeps it open for as long as it is named.
+        let bell = unsafe { BorrowedFd::borrow_raw(bell) };
+        // It fails when the counter is full, and then the bell rings already.
+        let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+    }
+}
+
 /// One that is waited for.
 #[derive(Clone, Copy)]
 pub(crate) struct Watched {

@@ -13,6 +13,7 @@ mod core;
 mod descriptors;
 mod epoll;
 mod guardian;
+pub mod interrupts;
 mod kernel;
 mod poll;
 mod process;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
+use crate::interrupts;
 use crate::kernel::{self, Watched};
 use crate::{Errno, Result, errno};
 
@@ -84,9 +85,9 @@ impl Sleeper {
         self.asleep.store(true, Ordering::Relaxed);
     }
 
-    /// It is awake, and whoever rang need not have.
-    pub(crate) fn rise(&self) {
-        if !self.asleep.swap(false, Ordering::Relaxed) {
+    /// It is awake, and whoever rang need not have. `interrupted`: a signal may have rung too.
+    pub(crate) fn rise(&self, interrupted: bool) {
+        if !self.asleep.swap(false, Ordering::Relaxed) || interrupted {
             let _nothing_to_clear = rustix::io::read(&self.bell, &mut [0; 8]);
         }
     }
@@ -110,10 +111,17 @@ impl Sleeper {
         let also: Vec<_> = own.chain(also.iter().map(AsFd::as_fd)).collect();
         // A time too long for the kernel's type is no limit at all.
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        match kernel::wait(&also, kernel, limit.as_ref()) {
-            Ok(()) => Ok(Slept::Awake),
-            Err(Errno::EINTR) => Ok(Slept::Interrupted),
-            Err(error) => Err(error),
+        let sleeping = interrupts::sleeps_on(self.bell.as_raw_fd());
+        let slept = match interrupts::is_due() {
+            true => Err(Errno::EINTR),
+            false => kernel::wait(&also, kernel, limit.as_ref()),
+        };
+        drop(sleeping);
+        // Handlers run here, where no lock is held.
+        match (slept, interrupts::deliver()) {
+            (Ok(()), false) => Ok(Slept::Awake),
+            (Ok(()) | Err(Errno::EINTR), _) => Ok(Slept::Interrupted),
+            (Err(error), _) => Err(error),
         }
     }
 }
