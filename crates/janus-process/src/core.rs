@@ -42,6 +42,8 @@ pub(crate) struct Inner {
     last_turn: Instant,
     /// When the leader, who sleeps, takes a turn by himself. `None`: never.
     leader_until: Option<Instant>,
+    /// The leader sleeps and the core does not.
+    owes_rest: bool,
 }
 
 /// What a try of a call came to.
@@ -67,6 +69,7 @@ impl Core {
             listening: HashMap::new(),
             kernel_parts: KernelParts::new(),
             leader_until: None,
+            owes_rest: false,
         };
         Ok(Core {
             inner: Mutex::new(inner),
@@ -172,6 +175,7 @@ impl Core {
         inner.sleepers.wait(&me, on);
         me.lie_down();
         inner.settle();
+        inner.rest();
         drop(inner);
         let also = if leads { &self.wakes_by[..] } else { &[] };
         let slept = me.sleep(also, kernel, limit);
@@ -179,6 +183,7 @@ impl Core {
         me.rise(!matches!(slept, Ok(Slept::Awake)));
         inner.sleepers.leave(&me, on);
         if inner.sleepers.resign(&me) {
+            inner.owes_rest = false;
             inner.turn();
             inner.sleepers.stir_guardian();
         }
@@ -272,26 +277,39 @@ impl Inner {
     #[cold]
     fn settle_sleepers(&mut self) {
         self.tell();
-        let Some(seat) = &mut self.seat else { return };
         if !self.sleepers.has_leader() {
-            return self.sleepers.find_leader();
+            self.sleepers.find_leader();
+        } else if !self.sleepers.depose_guardian() && !self.owes_rest {
+            // The call has woken the core, and its leader sleeps. Whoever calls takes its turns; when nobody does any more, the guardian
+            // lets it sleep too.
+            self.owes_rest = true;
+            self.sleepers.stir_guardian();
         }
-        // It was asleep, and whoever called has woken it.
+    }
+
+    /// The core sleeps on for its leader, who is called if there is something to do, or sooner than he knows.
+    pub(crate) fn rest(&mut self) {
+        if !std::mem::take(&mut self.owes_rest) {
+            return;
+        }
+        self.turn();
+        let Some(seat) = &mut self.seat else { return };
         let now = seat.now();
-        match seat.sleep() {
-            None => self.sleepers.call_leader(),
-            Some(limit) => {
-                let due = limit.map(|limit| now + limit);
-                let sooner = match (due, self.leader_until) {
-                    (Some(due), Some(until)) => due < until,
-                    (Some(_), None) => true,
-                    (None, _) => false,
-                };
-                if sooner {
-                    self.sleepers.call_leader();
-                }
-            }
+        let until = match seat.sleep() {
+            None => return self.sleepers.call_leader(),
+            Some(limit) => limit.map(|limit| now + limit),
+        };
+        let sooner = match (until, self.leader_until) {
+            (Some(due), Some(until)) => due < until,
+            (due, _) => due.is_some(),
+        };
+        if sooner {
+            self.sleepers.call_leader();
         }
+    }
+
+    pub(crate) fn owes_rest(&self) -> bool {
+        self.owes_rest
     }
 
     /// Rings those who wait for what has happened.

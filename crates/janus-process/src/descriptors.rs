@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use rustix::io::{DupFlags, FdFlags, fcntl_dupfd_cloexec, fcntl_getfd, fcntl_setfd};
+use rustix::io::{DupFlags, FdFlags, dup, fcntl_dupfd_cloexec, fcntl_getfd, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::kernel;
@@ -50,6 +50,15 @@ impl Ours {
     }
 }
 
+/// A new descriptor, if the table reaches so far.
+fn within(fd: rustix::io::Result<OwnedFd>) -> Result<OwnedFd> {
+    let fd = fd.map_err(errno)?;
+    match (fd.as_raw_fd() as usize) < FDS_MAX {
+        true => Ok(fd),
+        false => Err(Errno::EMFILE),
+    }
+}
+
 impl Descriptors {
     pub(crate) fn new() -> Result<Descriptors> {
         let flags = SocketFlags::CLOEXEC;
@@ -63,15 +72,15 @@ impl Descriptors {
 
     /// A number that nothing in the process has, the lowest there is.
     pub(crate) fn reserve(&self, close_on_exec: bool) -> Result<OwnedFd> {
-        self.reserve_from(0, close_on_exec)
+        match close_on_exec {
+            true => self.reserve_from(0, true),
+            false => within(dup(&self.placeholder)),
+        }
     }
 
     /// The lowest from `least` on.
     pub(crate) fn reserve_from(&self, least: RawFd, close_on_exec: bool) -> Result<OwnedFd> {
-        let fd = fcntl_dupfd_cloexec(&self.placeholder, least).map_err(errno)?;
-        if fd.as_raw_fd() as usize >= FDS_MAX {
-            return Err(Errno::EMFILE);
-        }
+        let fd = within(fcntl_dupfd_cloexec(&self.placeholder, least))?;
         if !close_on_exec {
             fcntl_setfd(&fd, FdFlags::empty()).map_err(errno)?;
         }

@@ -13,9 +13,9 @@ use crate::{Errno, Result};
 
 /// Time between two looks: at first, and at most.
 const LOOK_MIN: Duration = Duration::from_micros(200);
-const LOOK_MAX: Duration = Duration::from_millis(2);
+const LOOK_MAX: Duration = Duration::from_millis(1);
 /// Looks in a row at which a thread slept for the core and none was in a call; then it is not looked any more until one has slept.
-const QUIET_LOOKS: u32 = 16;
+const QUIET_LOOKS: u32 = 32;
 
 pub(crate) struct Guardian {
     thread: Option<JoinHandle<()>>,
@@ -72,11 +72,15 @@ impl Watch {
                 (seen, look, quiet) = (entries, (2 * look).min(LOOK_MAX), 0);
                 continue;
             }
-            if self.core.lock().sleepers.is_led() {
+            let mut inner = self.core.lock();
+            inner.rest();
+            let led = inner.sleepers.is_led();
+            drop(inner);
+            if led {
                 (look, quiet) = (LOOK_MAX, quiet + 1);
                 if quiet >= QUIET_LOOKS {
                     self.sleep_deeply();
-                    quiet = 0;
+                    (look, quiet) = (LOOK_MIN, 0);
                 }
             } else {
                 look = LOOK_MIN;
@@ -89,7 +93,7 @@ impl Watch {
     /// Until a thread that has slept for the core is awake.
     fn sleep_deeply(&self) {
         let inner = self.core.lock();
-        if !inner.sleepers.is_led() {
+        if !inner.sleepers.is_led() || inner.owes_rest() {
             return;
         }
         self.me.lie_down();

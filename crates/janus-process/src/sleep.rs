@@ -155,10 +155,18 @@ impl Sleepers {
 
     /// `who` leads from now on, in the guardian's place if that did.
     pub(crate) fn lead(&mut self, who: Arc<Sleeper>) {
-        if self.guardian_leads() {
-            self.call_leader();
-        }
+        self.depose_guardian();
         self.leader = Some(who);
+    }
+
+    /// A thread is in a call: the guardian need not lead, if it does. Whether it did.
+    pub(crate) fn depose_guardian(&mut self) -> bool {
+        let led = self.guardian_leads();
+        if led {
+            self.call_leader();
+            self.leader = None;
+        }
+        led
     }
 
     /// A thread has led, and is awake: from now on it may be long until the next turn.
