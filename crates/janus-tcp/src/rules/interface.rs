@@ -164,6 +164,10 @@ impl Interface {
     /// Keeps MUST-44.
     pub fn source_for(&self, peer: impl Into<IpAddr>) -> Option<IpAddr> {
         let peer = peer.into();
+        if !self.any_local && self.is_own(peer) {
+            // It stays within this host (as Linux).
+            return Some(peer);
+        }
         let same_family = |own: &&IpCidr| own.addr.is_ipv4() == peer.is_ipv4();
         let mut candidates = self.addresses.iter().filter(same_family);
         let near = candidates.clone().find(|own| own.contains(peer));

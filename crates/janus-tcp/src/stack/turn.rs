@@ -10,7 +10,7 @@ use crate::conn::timer::keepalive::{
     GAP, PASS, PAUSE, SEEN_NONE, SLICE, Silence, judge_reader, millis, shortest, verdict_of,
 };
 use crate::conn::timer::pressure::PRUNED_AT_ONCE;
-use crate::ip::emit::{Unresolved, known_envelope};
+use crate::ip::emit::{Way, known_envelope};
 use crate::rules::profile::DEFAULT;
 use crate::stack::Stack;
 use crate::store::cold::{EndReason, NONE, State, flag};
@@ -157,19 +157,43 @@ impl Stack {
         self.carry_out(conn, done);
     }
 
-    /// Like [`Stack::flush`], where the next hop has to be looked for.
+    /// Like [`Stack::flush`], where the next hop has to be looked for, or is this host.
     #[inline(never)]
     fn flush_by_search(&mut self, conn: ConnSlot, out: &mut Vec<Frame>, end: usize) {
         let (before, key) = (out.len(), self.key_of(conn));
         let profile = self.store.tcbs[conn].profile;
-        let (envelope, resolved) = self.ip().envelope_by_search(&key, profile);
+        let (envelope, way) = self.ip().envelope_by_search(&key, profile);
+        let room = match way {
+            Way::In => self.host.own_loop().room(),
+            _ => usize::MAX,
+        };
+        if room == 0 {
+            return self.hold_back(conn);
+        }
+        let end = end.min(before.saturating_add(room));
         self.with(conn, |c| {
             c.turn_apart(&mut Wire::new(&envelope, c.flow_label(), out, end));
         });
-        if let Err(Unresolved(hop)) = resolved {
-            for frame in out.drain(before..) {
-                self.ip().await_neighbor(hop, frame);
+        match way {
+            Way::Out => {}
+            Way::Unresolved(hop) => {
+                for frame in out.drain(before..) {
+                    self.ip().await_neighbor(hop, frame);
+                }
             }
+            Way::In => {
+                for frame in out.drain(before..) {
+                    self.ip().loop_in(frame);
+                }
+            }
+        }
+    }
+
+    /// A connection to an address of ours has its next turn when some of what waits to come back in has done so.
+    fn hold_back(&mut self, conn: ConnSlot) {
+        if let Some(id) = self.store.tcbs[conn].hot() {
+            self.store.hot[id].set(hot_flag::QUEUED);
+            self.host.own_loop_mut().hold(id);
         }
     }
 

@@ -271,6 +271,10 @@ impl Stack {
             let port = DYNAMIC_FIRST + (walk.number(step) % DYNAMIC_PORTS) as u16;
             let local = SocketAddr::new(local, port);
             let flow = FlowKey::new(remote, local).ok_or(Error::InvalidAddress)?;
+            if local == remote {
+                // It would be connected with itself.
+                continue;
+            }
             if !leads_here(&flow) {
                 self.env.counters.ports_elsewhere += 1;
                 continue;
