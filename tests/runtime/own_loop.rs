@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::support::*;
 use janus::net::{TcpListener, TcpStream, UdpSocket};
 use janus::time::timeout;
-use janus::{BackendChoice, Placement};
+use janus::{BackendChoice, Builder, Placement};
 use janus_io::wire;
 use janus_wire::Link;
 
@@ -20,6 +20,7 @@ in_every_layout!(
     many_connections_at_once,
     where_nobody_listens_it_is_refused,
     one_core_listens,
+    hours_pass_between_words,
     datagrams_find_their_core,
     a_client_outside_is_served_meanwhile,
 );
@@ -49,8 +50,8 @@ fn at(own: &str, port: u16) -> SocketAddr {
     SocketAddr::new(own.parse().unwrap(), port)
 }
 
-/// A runtime on a wire of this kind, which has our addresses, and the wire's other end.
-fn alone_on(case: Case, link: Link) -> (janus::Runtime, wire::End) {
+/// The plan of a runtime on a wire of this kind, which has our addresses, and the wire's other end.
+fn alone_on(case: Case, link: Link) -> (Builder, wire::End) {
     let config = wire::Config {
         link,
         queues: [case.queues(), 1],
@@ -62,7 +63,7 @@ fn alone_on(case: Case, link: Link) -> (janus::Runtime, wire::End) {
     let builder = builder
         .address("192.0.2.1/24".parse().unwrap())
         .address("2001:db8::1/64".parse().unwrap());
-    (builder.build().unwrap(), far)
+    (builder, far)
 }
 
 /// Runs `client` on every core while every core listens on port 80 and echoes. What has been handed to the device by then is none of it.
@@ -71,7 +72,17 @@ where
     C: Fn() -> F + Send + Sync + Copy + 'static,
     F: Future<Output = io::Result<()>> + 'static,
 {
-    let (runtime, _far) = alone_on(case, link);
+    let (builder, _far) = alone_on(case, link);
+    run_as(case, builder, client);
+}
+
+/// [`run`] as the builder says.
+fn run_as<C, F>(case: Case, builder: Builder, client: C)
+where
+    C: Fn() -> F + Send + Sync + Copy + 'static,
+    F: Future<Output = io::Result<()>> + 'static,
+{
+    let runtime = builder.build().unwrap();
     let left = Arc::new(AtomicUsize::new(case.cores));
     let running = Running::start(runtime, move || {
         let left = left.clone();
@@ -169,6 +180,30 @@ fn one_core_listens(case: Case) {
     });
 }
 
+/// Cores sleep, and the clock jumps, while nothing is under way, and only then: no word has to be sent twice.
+fn hours_pass_between_words(case: Case) {
+    let (builder, _far) = alone_on(case, Link::Ethernet);
+    run_as(case, builder.start_paused(true), || async {
+        let begin = janus::time::now();
+        for own in OWN {
+            let stream = TcpStream::connect(at(own, 80)).await?;
+            for word in 0..20 {
+                let sent = pattern(6_000, word);
+                stream.write_all(&sent).await?;
+                let mut got = vec![0; sent.len()];
+                stream.read_exact(&mut got).await?;
+                assert!(got == sent);
+                janus::time::sleep(Duration::from_secs(3_600)).await;
+            }
+        }
+        let passed = janus::time::now().saturating_since(begin);
+        assert!(passed >= Duration::from_secs(40 * 3_600));
+        let report = janus::report().expect("this is a core");
+        assert_eq!((report.tcp.timeouts, report.tcp.tail_probes), (0, 0));
+        Ok(())
+    });
+}
+
 fn datagrams_find_their_core(case: Case) {
     run(case, Link::Ethernet, || async {
         let (core, cores) = (janus::core_id().unwrap(), janus::cores().unwrap());
@@ -187,11 +222,11 @@ fn datagrams_find_their_core(case: Case) {
                 let (sent, mut got) = (pattern(len, other), [0; 8_192]);
                 loop {
                     asks.send_to(&sent, at(own, port(other))).await?;
-                    // Again, where it has not been bound yet.
+                    // Again, where it has not been bound yet; an answer may be to a question before this one.
                     let answer = timeout(Duration::from_millis(50), asks.recv_from(&mut got));
-                    if let Ok(Ok((len, from))) = answer.await {
-                        assert_eq!(from, at(own, port(other)));
-                        assert!(got[..len] == sent);
+                    if let Ok(Ok((len, from))) = answer.await
+                        && (from, &got[..len]) == (at(own, port(other)), &sent[..])
+                    {
                         break;
                     }
                 }
@@ -204,7 +239,8 @@ fn datagrams_find_their_core(case: Case) {
 /// Every core is busy with itself, and its device is not forgotten.
 fn a_client_outside_is_served_meanwhile(case: Case) {
     const CONNECTIONS: usize = 40;
-    let (runtime, far) = alone_on(case, Link::Ip);
+    let (builder, far) = alone_on(case, Link::Ip);
+    let runtime = builder.build().unwrap();
     let (over, bulks) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
     let (ends, carried) = (over.clone(), bulks.clone());
     let server = Running::start(runtime, move || {

@@ -143,6 +143,11 @@ mod tests {
             let (source, ours) = (IpAddr::V6(src), IpAddr::V6(dst));
             let takes = interface.is_ours(ours) && may_be_peer_v6(dst) && interface.may_be_source(source);
             prop_assert_eq!(numbers.takes(src, dst), takes);
+            let loops = |addr: Ipv6Addr| {
+                !any_local && may_be_peer_v6(addr) && interface.is_own(addr.into())
+            };
+            prop_assert_eq!((numbers.has(src), numbers.has(dst)), (loops(src), loops(dst)));
+            prop_assert_eq!(numbers.takes_looped(src, dst), loops(src) && loops(dst));
             let hop = if numbers.is_near(src) { src } else { gateway };
             prop_assert_eq!(IpAddr::V6(hop), interface.next_hop(source));
         }

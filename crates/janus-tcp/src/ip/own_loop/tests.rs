@@ -17,6 +17,11 @@ const FIRST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const SECOND: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 const NEIGHBOR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 77);
 const V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+/// Loopback addresses are like others where they are among ours.
+const LOOPBACK: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::LOCALHOST),
+    IpAddr::V6(Ipv6Addr::LOCALHOST),
+];
 const PORT: u16 = 80;
 /// Frames taken at a time.
 const SOME: usize = 64;
@@ -38,6 +43,8 @@ fn interface(link: Link) -> Interface {
             IpCidr::new(FIRST, 24),
             IpCidr::new(SECOND, 24),
             IpCidr::new(V6, 64),
+            IpCidr::new(LOOPBACK[0], 8),
+            IpCidr::new(LOOPBACK[1], 128),
         ],
         ..Interface::ip(1_500)
     }
@@ -169,7 +176,8 @@ fn pattern(len: usize) -> Vec<u8> {
 #[test]
 fn what_is_for_an_own_address_comes_back_in() {
     for link in [Link::Ip, Link::Ethernet] {
-        for to in [IpAddr::from(FIRST), SECOND.into(), V6.into()] {
+        let [lo, lo_v6] = LOOPBACK;
+        for to in [FIRST.into(), SECOND.into(), V6.into(), lo, lo_v6] {
             let mut alone = Alone::new(interface(link));
             let (client, server) = alone.open((to, PORT));
             // From the address that is connected to.
