@@ -22,9 +22,21 @@ pub(crate) struct OwnLoop {
     frames: VecDeque<Frame>,
     /// Hot blocks of connections that are to have a place in the output queue again.
     held: Vec<HotId>,
+    /// There has been a connection between our own addresses.
+    used: bool,
 }
 
 impl OwnLoop {
+    /// From now on there may be connections between our own addresses.
+    pub(crate) fn begin(&mut self) {
+        self.used = true;
+    }
+
+    /// Whether there may be any.
+    pub(crate) fn is_used(&self) -> bool {
+        self.used
+    }
+
     /// Whether frames wait.
     #[inline(always)]
     pub(crate) fn has_frames(&self) -> bool {
@@ -80,6 +92,7 @@ impl Ip<'_> {
         }
         (frame.tag, frame.key) = (LOOPED, 0);
         self.env.counters.looped += 1;
+        self.host.own_loop.begin();
         self.host.own_loop.frames.push_back(frame);
     }
 

@@ -131,6 +131,9 @@ impl Stack {
             let quantum = if alone { room } else { QUANTUM };
             self.flush(id, out, end.min(out.len() + quantum));
         }
+        if room == 0 && self.host.own_loop().is_used() {
+            self.flush_own_loop(out);
+        }
         // SYNs and probes took the way of the replies.
         self.hand_out_replies(out, end);
         self.udp_may_send();
@@ -185,6 +188,24 @@ impl Stack {
                 for frame in out.drain(before..) {
                     self.ip().loop_in(frame);
                 }
+            }
+        }
+    }
+
+    /// The device has no room, which connections to our own addresses do not need: those among the next ones have their turn.
+    #[cold]
+    fn flush_own_loop(&mut self, out: &mut Vec<Frame>) {
+        for _ in 0..QUANTUM {
+            let Some(Some(id)) = self.schedule.output.pop_front() else {
+                return;
+            };
+            let loops = |conn: &ConnSlot| self.rules.loops(self.key_of(*conn).peer());
+            match self.store.hot[id].conn.filter(loops) {
+                Some(conn) => {
+                    self.store.hot[id].clear(hot_flag::QUEUED);
+                    self.flush_by_search(conn, out, out.len() + QUANTUM);
+                }
+                None => self.schedule.output.push_back(Some(id)),
             }
         }
     }

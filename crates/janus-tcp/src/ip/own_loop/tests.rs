@@ -345,6 +345,41 @@ fn a_long_write_waits_for_what_it_has_sent() {
     alone.end(&servers);
 }
 
+/// A device that takes nothing holds up those only who need it.
+#[test]
+fn a_device_without_room_is_not_waited_for() {
+    let mut alone = Alone::new(interface(Link::Ip));
+    let strangers: Vec<_> = (0..100).map(|_| alone.connect((NEIGHBOR, PORT))).collect();
+    let client = alone.connect((FIRST, PORT));
+    let bytes = pattern(20_000);
+    let (mut server, mut written, mut got) = (None, 0, Vec::new());
+    for _ in 0..100 {
+        let mut out = Vec::new();
+        alone.stack.transmit(alone.now, &mut out, 0);
+        assert!(out.is_empty());
+        let looped = alone.looped();
+        alone.input(looped);
+        server = server.or(alone.stack.accept(alone.listener).ok());
+        if let Some((server, _)) = server {
+            let sent = alone.stack.write(alone.now, client, &bytes[written..]);
+            written += sent.unwrap_or(0);
+            let mut into = [0; 4_096];
+            while let Ok(read @ 1..) = alone.stack.read(alone.now, server, &mut into) {
+                got.extend_from_slice(&into[..read]);
+            }
+        }
+    }
+    assert!(got == bytes, "{} bytes", got.len());
+    drop(alone.handed_out());
+    for conn in strangers.into_iter().chain([client]) {
+        alone.stack.abort(alone.now, conn);
+        alone.stack.close(alone.now, conn);
+    }
+    drop(alone.handed_out());
+    let (server, _) = server.expect("a connection");
+    alone.end(&[server]);
+}
+
 /// A connection may end while it waits so.
 #[test]
 fn who_waits_may_go() {

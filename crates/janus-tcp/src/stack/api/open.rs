@@ -192,6 +192,9 @@ impl Stack {
             Some(_) => return Err(Error::AddrInUse),
         };
         let (first, stamps) = self.rules.first_numbers(&key, now);
+        if self.rules.loops(remote.ip()) {
+            self.host.own_loop_mut().begin();
+        }
         let opened = self.open(&key, hash, (isn::beyond(first, old), stamps), options)?;
         if old.is_some() {
             self.moved(&key);
