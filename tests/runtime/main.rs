@@ -21,6 +21,7 @@ mod live_updates;
 mod net;
 mod offers;
 mod overload;
+mod own_loop;
 mod panicking_core;
 mod paused_time;
 mod policies;

@@ -12,6 +12,9 @@ pub const SLOT_SIZE: usize = 2048;
 pub const HEADROOM: u16 = 128;
 /// Bit of [`Frame::tag`] on the way out: the buffer is lent to the wire and must come back as a completion.
 pub const LENT: u16 = 1;
+/// Bit of [`Frame::tag`] on the way in, beside the steering's: the packet is one of our own for one of our addresses, and has crossed no
+/// device. Only what hands such packets on sets it.
+pub const LOOPED: u16 = 1 << 13;
 
 /// An owned packet buffer of [`SLOT_SIZE`] bytes: a number, never an address, so it means the same in every process
 /// that maps the region.
@@ -146,7 +149,7 @@ pub struct Frame {
     pub buf: PacketBuf,
     /// Bytes of the packet.
     pub len: u16,
-    /// Received: the steering tag. Sent: bit 0 is [`LENT`].
+    /// Received: the steering tag, and [`LOOPED`]. Sent: bit 0 is [`LENT`].
     pub tag: u16,
     /// Received: the flow key. Sent: the cookie of the completion.
     pub key: u32,
@@ -191,5 +194,17 @@ impl Frame {
     #[inline]
     pub fn is_lent(&self) -> bool {
         self.tag & LENT != 0
+    }
+
+    /// Whether this packet, which has come in, is one of our own that has crossed no device.
+    #[inline]
+    pub fn is_looped(&self) -> bool {
+        self.tag & LOOPED != 0
+    }
+
+    /// Sets the steering tag of a frame that has come in. Where it came from stays.
+    #[inline]
+    pub fn steer(&mut self, tag: u16) {
+        self.tag = tag | self.tag & LOOPED;
     }
 }

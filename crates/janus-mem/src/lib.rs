@@ -41,7 +41,7 @@ mod unmodeled {
     pub use arena::PageArena;
     pub use depot::{Depot, DepotStats, Posted, Slots};
     pub use equal::equal_bytes;
-    pub use frame::{Frame, HEADROOM, LENT, PacketBuf, SLOT_SIZE};
+    pub use frame::{Frame, HEADROOM, LENT, LOOPED, PacketBuf, SLOT_SIZE};
     pub use growth::{Growth, TOUCH_QUEUE_MAX, Toucher};
     pub use part::Part;
     pub use pool::{MAGAZINE, Pool, RESERVE_MAX};

@@ -15,6 +15,7 @@ mod leaving;
 mod losses;
 pub(crate) mod moves;
 mod offers;
+mod own_loop;
 mod panic_recovery;
 mod paused;
 mod report;
@@ -91,6 +92,8 @@ pub(crate) struct Work {
     idle: Idle,
     arrived: Vec<Frame>,
     leaving: Vec<Frame>,
+    /// Packets to our own addresses while they are steered.
+    looped: Vec<Frame>,
     done: Vec<Frame>,
     /// The port's descriptor, a second name of it: it is waited on while the port itself is asked for work.
     wait_fd: Option<OwnedFd>,
@@ -120,6 +123,7 @@ impl Work {
             idle: Idle::default(),
             arrived: Vec::with_capacity(4 * BURST),
             leaving: Vec::with_capacity(BURST),
+            looped: Vec::new(),
             done: Vec::with_capacity(2 * BURST),
             wait_fd: port
                 .wait_fd()
@@ -246,7 +250,7 @@ impl Shard {
         self.ctx.look_after_moves(now);
         let moving = self.ctx.empty(now) | self.ctx.offer(now);
         self.wake_ready();
-        let sent = self.send(now);
+        let sent = self.send(now) | self.ctx.stack.borrow().has_looped();
         self.pay_ring();
         let worked = arrived | updating | messages | replied | polled | moving | sent;
         self.work.busy_turns = if worked {
@@ -296,7 +300,12 @@ impl Shard {
         // Behind the packets and the steering, so that what was sent before any of them is here (rule 14).
         let moved = moved | ctx.take_arrivals()?;
         let steering = ctx.steering.borrow();
+        let looped = self.work.open && ctx.stack.borrow().has_looped();
         let arrived = &mut self.work.arrived;
+        if looped {
+            ctx.take_looped(steering.steering(), &mut self.work.looped, arrived);
+        }
+        let moved = moved | looped;
         ctx.statistics.took(arrived.len());
         let mut forwarder = ctx.forwarder.borrow_mut();
         if !forwarder.leaving.is_empty() {
@@ -520,6 +529,7 @@ impl Shard {
         if self.has_ready()
             || !self.work.leaving.is_empty()
             || self.ctx.stack.borrow().wants_transmit()
+            || self.ctx.stack.borrow().has_looped()
             || !self.port.arm()
         {
             return None;

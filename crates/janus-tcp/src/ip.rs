@@ -11,6 +11,7 @@ pub(crate) mod icmp_out;
 pub(crate) mod icmpv6;
 pub(crate) mod nd;
 pub(crate) mod neighbor;
+pub(crate) mod own_loop;
 pub(crate) mod reassembly;
 pub(crate) mod udp;
 pub(crate) mod walks;
@@ -24,6 +25,7 @@ use janus_wire::{FlowKey, MacAddr};
 use crate::ip::fragments::Fragments;
 use crate::ip::icmp_out::Budget;
 use crate::ip::neighbor::Neighbors;
+use crate::ip::own_loop::OwnLoop;
 use crate::ip::udp::Sockets;
 use crate::ip::walks::Walks;
 use crate::rules::Rules;
@@ -42,6 +44,8 @@ pub(crate) struct Host {
     /// How frames are written on a link that has no header.
     without_link: Envelope,
     neighbors: Neighbors,
+    /// Frames for our own addresses.
+    own_loop: OwnLoop,
     fragments: Fragments,
     icmp_budget: Budget,
     /// Answer to a ping while it is written, in parts if need be; kept so that this allocates once.
@@ -81,6 +85,7 @@ impl Host {
         Host {
             without_link: Envelope::new(interface, false, MacAddr::default()),
             neighbors: Neighbors::new(table.0 ^ table.1.rotate_left(17)),
+            own_loop: OwnLoop::default(),
             fragments: Fragments::default(),
             icmp_budget: Budget::default(),
             answer: Vec::new(),
@@ -89,6 +94,22 @@ impl Host {
             identifications: Walks::new(isn::derived(secrets, Purpose::Identifications)),
             source_ports: Walks::new(isn::derived(secrets, Purpose::SourcePorts)),
         }
+    }
+
+    /// Frames for our own addresses.
+    #[inline(always)]
+    pub(crate) fn own_loop(&self) -> &OwnLoop {
+        &self.own_loop
+    }
+
+    /// Like [`Host::own_loop`], to change it.
+    pub(crate) fn own_loop_mut(&mut self) -> &mut OwnLoop {
+        &mut self.own_loop
+    }
+
+    /// Our addresses have changed: one of them may have been a neighbor.
+    pub(crate) fn forget_latest_neighbors(&mut self, now: Instant) {
+        self.neighbors.forget_latest(now);
     }
 
     /// UDP's sockets.

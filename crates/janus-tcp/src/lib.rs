@@ -13,6 +13,7 @@
 //! 3. [`Stack::advance`]: deadlines that have passed, and [`Stack::pop_ready`] again. [`Stack::next_deadline`] says when the next one is.
 //! 4. [`Stack::transmit`]: frames to hand to the device.
 //! 5. [`Stack::completed`] for each lent frame that the device is done with.
+//! 6. [`Stack::take_looped`]: frames for our own addresses, which go to [`Stack::input`] of the stack that has their flow.
 //!
 //! The rooms, from the top; each names only those below it. Fields are private, so a room lies inside the one whose fields it works
 //! on:

@@ -97,6 +97,14 @@ impl Rules {
         }
     }
 
+    /// Whether packets for `peer` come back in: it is one of our addresses. Where every address is ours none does.
+    pub(crate) fn loops(&self, peer: IpAddr) -> bool {
+        match peer {
+            IpAddr::V4(peer) => self.own_v4.has(peer),
+            IpAddr::V6(peer) => self.own_v6.has(peer),
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn config(&self) -> &Config {
         &self.config

@@ -113,6 +113,11 @@ impl Datagrams {
         }
     }
 
+    /// Returns the shard that gets what is sent to `port`. That of a port without a socket is the first, which answers.
+    pub(crate) fn owner_of(&self, port: u16) -> ShardId {
+        self.ports.owner(port).unwrap_or(ShardId(0))
+    }
+
     /// Decides where an IP packet with a datagram for `port` goes, which is at `own` now.
     pub(crate) fn way(&self, own: Owner, port: u16, packet: Box<[u8]>) -> Way {
         let owners = self.owners.lock();

@@ -7,6 +7,7 @@ mod fall;
 mod leaving;
 mod moves;
 mod offers;
+mod own_loop;
 mod rounds;
 mod server;
 mod timing;

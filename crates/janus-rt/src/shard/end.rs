@@ -153,7 +153,8 @@ impl Shard {
         let resting = self.close_resting(now);
         let quiet = !resting && {
             let stack = self.ctx.stack.borrow();
-            stack.hot_in_use() == 0 && !stack.wants_transmit() && self.work.leaving.is_empty()
+            let waits = stack.wants_transmit() || stack.has_looped();
+            stack.hot_in_use() == 0 && !waits && self.work.leaving.is_empty()
         };
         if !quiet && now < until {
             return;

@@ -193,11 +193,11 @@ impl UnknownFlow for Walk<'_> {
     fn forward(&mut self, mut frame: Frame) {
         match std::mem::replace(&mut self.next, Next::Expired) {
             Next::To(to, tag) => {
-                frame.tag = tag.bits();
+                frame.steer(tag.bits());
                 self.forwarder.forward(to, frame, self.pool);
             }
             Next::Wait => {
-                frame.tag = self.walked(&frame).bits();
+                frame.steer(self.walked(&frame).bits());
                 self.forwarder.wait(frame, self.pool);
             }
             Next::Expired => {
@@ -223,7 +223,7 @@ impl UnknownFlow for Walk<'_> {
         if to == self.forwarder.me || to.index() >= self.forwarder.doors.len() {
             return Some(frame);
         }
-        frame.tag = Tag::redirected(self.walked(&frame).epoch()).bits();
+        frame.steer(Tag::redirected(self.walked(&frame).epoch()).bits());
         self.forwarder.forward(to, frame, self.pool);
         None
     }
@@ -239,14 +239,15 @@ impl UnknownFlow for Walk<'_> {
     fn resteer(&mut self, flow: &FlowKey, mut frame: Frame) -> Option<Frame> {
         if Tag::from_bits(frame.tag).is_redirected() {
             // No ring chose the shard that it goes to.
-            frame.tag = Tag::new(self.walked(&frame).epoch(), true).bits();
+            frame.steer(Tag::new(self.walked(&frame).epoch(), true).bits());
             self.forwarder.astray.push((*flow, frame));
             return None;
         }
         let key = self.toeplitz.key_of(flow);
         let name = || FlowId(self.names.of(flow));
         let (owner, tag) = self.view.look_up_flow(key, flow.local_port(), name);
-        (frame.key, frame.tag) = (key, tag.bits());
+        frame.key = key;
+        frame.steer(tag.bits());
         if owner == self.forwarder.me {
             return Some(frame);
         }

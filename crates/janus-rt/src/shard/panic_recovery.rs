@@ -39,6 +39,7 @@ impl Shard {
         attempt(|| drop(waiters));
         let work = &mut self.work;
         work.arrived.clear();
+        work.looped.clear();
         let lent = work.leaving.drain(..).chain(work.done.drain(..));
         let lent: Vec<Frame> = lent.filter(Frame::is_lent).collect();
         // No connection is opened here any more, so this one lends no buffer, and what still comes home was lent by the

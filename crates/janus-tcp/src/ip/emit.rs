@@ -14,11 +14,18 @@ use crate::store::schedule::MAX_REPLIES;
 use crate::time::Instant;
 use crate::wire::Envelope;
 
-/// The next hop's hardware address is not known yet.
-pub(crate) struct Unresolved(pub(crate) IpAddr);
+/// The way of a frame from here.
+pub(crate) enum Way {
+    /// It may leave.
+    Out,
+    /// The next hop's hardware address is not known yet.
+    Unresolved(IpAddr),
+    /// Back in: it is for one of our own addresses.
+    In,
+}
 
 /// Finds how frames of a flow are written where the next hop is the last one's, or there is none, and the flow's `profile` says
-/// nothing else: nearly always.
+/// nothing else: nearly always. Never for an address of ours, which no neighbor has.
 #[inline(always)]
 pub(crate) fn known_envelope<'h>(
     rules: &Rules,
@@ -29,6 +36,8 @@ pub(crate) fn known_envelope<'h>(
 ) -> Option<&'h Envelope> {
     let neighbors = &host.neighbors;
     let envelope = match (rules.interface().link, key) {
+        (Link::Ip, KeyRef::V4(key)) if rules.own_v4().has(key.peer) => return None,
+        (Link::Ip, KeyRef::V6(key)) if rules.own_v6().has(key.peer) => return None,
         (Link::Ip, _) => &host.without_link,
         (Link::Ethernet, KeyRef::V4(key)) => {
             neighbors.latest_v4(rules.next_hop_v4(key.peer), now)?
@@ -42,44 +51,44 @@ pub(crate) fn known_envelope<'h>(
 }
 
 impl Ip<'_> {
-    /// Lets `write` write a frame of a flow as its next hop wants it, and finds whether it can leave at once.
+    /// Lets `write` write a frame of a flow as its next hop wants it, and finds its way.
     #[inline(always)]
     fn in_envelope(
         &mut self,
         key: &FlowKey,
         profile: u8,
         write: impl FnOnce(&Envelope) -> u16,
-    ) -> (u16, Result<(), Unresolved>) {
+    ) -> (u16, Way) {
         let now = self.env.now;
         let searched;
-        let (envelope, resolved) =
+        let (envelope, way) =
             match known_envelope(self.rules, self.host, KeyRef::of(key), profile, now) {
-                Some(known) => (known, Ok(())),
+                Some(known) => (known, Way::Out),
                 None => {
-                    let resolved;
-                    (searched, resolved) = self.envelope_by_search(key, profile);
-                    (&searched, resolved)
+                    let way;
+                    (searched, way) = self.envelope_by_search(key, profile);
+                    (&searched, way)
                 }
             };
-        (write(envelope), resolved)
+        (write(envelope), way)
     }
 
     /// Finds the same where [`known_envelope`] has no answer.
     #[inline(never)]
-    pub(crate) fn envelope_by_search(
-        &mut self,
-        key: &FlowKey,
-        profile: u8,
-    ) -> (Envelope, Result<(), Unresolved>) {
-        let (mut mac, mut resolved) = (None, Ok(()));
-        if self.rules.interface().link == Link::Ethernet {
+    pub(crate) fn envelope_by_search(&mut self, key: &FlowKey, profile: u8) -> (Envelope, Way) {
+        let (mut mac, mut way) = (None, Way::Out);
+        if self.rules.loops(key.peer()) {
+            (mac, way) = (Some(self.rules.interface().mac), Way::In);
+        } else if self.rules.interface().link == Link::Ethernet {
             let hop = self.rules.interface().next_hop(key.peer());
             mac = self.resolve(hop);
-            resolved = mac.map(|_| ()).ok_or(Unresolved(hop));
+            if mac.is_none() {
+                way = Way::Unresolved(hop);
+            }
         }
         let (rules, mac) = (self.rules, mac.unwrap_or_default());
         let envelope = Envelope::new(rules.interface(), key.is_v6(), mac);
-        (envelope.with_ip(rules.profiles().ip(profile)), resolved)
+        (envelope.with_ip(rules.profiles().ip(profile)), way)
     }
 
     /// The hardware address of a neighbour, if it is known. It is asked for again where that is old.
@@ -118,9 +127,9 @@ impl Ip<'_> {
             FlowKey::V6(_) => self.rules.flow_label(&segment.key),
         };
         let write = |envelope: &Envelope| envelope.write(&mut buf, (HEADROOM, 0), segment, label);
-        let (len, resolved) = self.in_envelope(&segment.key, segment.profile, write);
+        let (len, way) = self.in_envelope(&segment.key, segment.profile, write);
         self.env.counters.resets_out += u64::from(segment.is_reset());
-        self.queue_reply(Frame::new(buf, len), resolved);
+        self.queue_reply(Frame::new(buf, len), way);
         true
     }
 
@@ -140,16 +149,17 @@ impl Ip<'_> {
                 segment.control,
             )
         };
-        let (len, resolved) = self.in_envelope(segment.key, segment.profile, write);
-        self.queue_reply(Frame::new(buf, len), resolved);
+        let (len, way) = self.in_envelope(segment.key, segment.profile, write);
+        self.queue_reply(Frame::new(buf, len), way);
     }
 
     #[inline]
-    fn queue_reply(&mut self, frame: Frame, resolved: Result<(), Unresolved>) {
+    fn queue_reply(&mut self, frame: Frame, way: Way) {
         self.env.counters.segments_out += 1;
-        match resolved {
-            Ok(()) => self.schedule.replies.push(frame),
-            Err(Unresolved(hop)) => self.await_neighbor(hop, frame),
+        match way {
+            Way::Out => self.schedule.replies.push(frame),
+            Way::Unresolved(hop) => self.await_neighbor(hop, frame),
+            Way::In => self.loop_in(frame),
         }
     }
 

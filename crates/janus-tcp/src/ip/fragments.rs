@@ -252,7 +252,11 @@ impl Ip<'_> {
         let at = ip_at + write_ip(&mut bytes[ip_at..], whole, part.len(), extra);
         bytes[at..at + part.len()].copy_from_slice(part);
         let mut frame = Frame::new(buf, (at + part.len()) as u16);
-        if self.rules.interface().link == Link::Ethernet {
+        let loops = self.rules.loops(whole.dst);
+        if loops && self.rules.interface().link == Link::Ethernet {
+            let mac = self.rules.interface().mac;
+            write_ethernet(&mut frame, mac, mac, whole.dst);
+        } else if self.rules.interface().link == Link::Ethernet {
             let hop = self.rules.interface().next_hop(whole.dst);
             let known = self.resolve(hop);
             let mac = known.unwrap_or(MacAddr::ZERO);
@@ -262,7 +266,10 @@ impl Ip<'_> {
                 return true;
             }
         }
-        self.schedule.replies.push(frame);
+        match loops {
+            true => self.loop_in(frame),
+            false => self.schedule.replies.push(frame),
+        }
         true
     }
 

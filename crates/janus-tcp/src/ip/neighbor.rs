@@ -159,7 +159,7 @@ impl Neighbors {
     }
 
     /// The entries at hand were used, an unknown number of times.
-    fn forget_latest(&mut self, now: Instant) {
+    pub(crate) fn forget_latest(&mut self, now: Instant) {
         let latest_v4 = self.latest_v4.take().map(|latest| latest.addr.into());
         let latest_v6 = self.latest_v6.take().map(|latest| latest.addr.into());
         for addr in [latest_v4, latest_v6].into_iter().flatten() {

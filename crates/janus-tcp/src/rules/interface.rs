@@ -159,11 +159,14 @@ impl Interface {
         from && to
     }
 
-    /// Our address towards `peer`: the one whose network it is in; else, for IPv6, one of the peer's scope that shares
+    /// Our address towards `peer`: itself if it is ours (RFC 6724 section 5, rule 1); the one whose network it is in; else, for IPv6, one of the peer's scope that shares
     /// most with it (RFC 6724 section 5, rules 2 and 8).
     /// Keeps MUST-44.
     pub fn source_for(&self, peer: impl Into<IpAddr>) -> Option<IpAddr> {
         let peer = peer.into();
+        if !self.any_local && self.is_own(peer) {
+            return Some(peer);
+        }
         let same_family = |own: &&IpCidr| own.addr.is_ipv4() == peer.is_ipv4();
         let mut candidates = self.addresses.iter().filter(same_family);
         let near = candidates.clone().find(|own| own.contains(peer));

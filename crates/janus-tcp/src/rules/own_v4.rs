@@ -97,6 +97,28 @@ impl OwnV4 {
                     && self.networks.iter().all(|own| own.may_be_source(src)))
     }
 
+    /// Like [`OwnV4::takes`], of a packet that has crossed no device: both addresses are ours.
+    #[inline(never)]
+    pub(crate) fn takes_looped(&self, src: u32, dst: u32) -> bool {
+        let is_own = |addr| self.has_by_search(addr);
+        !self.any_local && is_own(src) && is_own(dst)
+    }
+
+    /// Whether packets for `addr` come back in: it is one of ours that packets can be for. Where all are, none is.
+    #[inline(always)]
+    pub(crate) fn has(&self, addr: Ipv4Addr) -> bool {
+        let addr = number(addr);
+        match &self.only {
+            Some(own) => own.addr == addr,
+            None => !self.any_local && self.has_by_search(addr),
+        }
+    }
+
+    #[inline(never)]
+    fn has_by_search(&self, addr: u32) -> bool {
+        is_unicast(addr) && self.networks.iter().any(|own| own.addr == addr)
+    }
+
     /// Whether `peer` is in one of our networks.
     #[inline(always)]
     pub(crate) fn is_near(&self, peer: Ipv4Addr) -> bool {

@@ -79,6 +79,25 @@ impl OwnV6 {
         !(may_be_one && is_one(from) || !are_usual && src.is_loopback())
     }
 
+    /// Like [`OwnV6::takes`], of a packet that has crossed no device: both addresses are ours.
+    #[inline(never)]
+    pub(crate) fn takes_looped(&self, src: Ipv6Addr, dst: Ipv6Addr) -> bool {
+        self.has(src) && self.has(dst)
+    }
+
+    /// Whether packets for `addr` come back in: it is one of ours that packets can be for. Where all are, none is.
+    #[inline(always)]
+    pub(crate) fn has(&self, addr: Ipv6Addr) -> bool {
+        let may_be_one = self.marks & mark(number(addr)) != 0;
+        may_be_one && !self.any_local && self.has_by_search(addr)
+    }
+
+    #[inline(never)]
+    fn has_by_search(&self, addr: Ipv6Addr) -> bool {
+        let number = number(addr);
+        may_be_peer_v6(addr) && self.networks.iter().any(|own| own.addr == number)
+    }
+
     /// Whether `peer` is on our link, or in one of our networks.
     #[inline]
     pub(crate) fn is_near(&self, peer: Ipv6Addr) -> bool {
@@ -124,6 +143,11 @@ mod tests {
             let (source, ours) = (IpAddr::V6(src), IpAddr::V6(dst));
             let takes = interface.is_ours(ours) && may_be_peer_v6(dst) && interface.may_be_source(source);
             prop_assert_eq!(numbers.takes(src, dst), takes);
+            let loops = |addr: Ipv6Addr| {
+                !any_local && may_be_peer_v6(addr) && interface.is_own(addr.into())
+            };
+            prop_assert_eq!((numbers.has(src), numbers.has(dst)), (loops(src), loops(dst)));
+            prop_assert_eq!(numbers.takes_looped(src, dst), loops(src) && loops(dst));
             let hop = if numbers.is_near(src) { src } else { gateway };
             prop_assert_eq!(IpAddr::V6(hop), interface.next_hop(source));
         }

@@ -28,6 +28,9 @@ impl Route {
 impl Interface {
     /// The next hop towards `peer` when there are routes; `None` when neither they nor our networks lead there.
     pub(crate) fn routed_hop(&self, peer: IpAddr) -> Option<IpAddr> {
+        if self.is_own(peer) {
+            return Some(peer);
+        }
         let own = self.addresses.iter().filter(|own| own.contains(peer));
         let near = own.map(|own| own.prefix).max();
         let routes = self.routes.iter().take(ROUTES_MAX);

@@ -10,7 +10,7 @@ use crate::conn::timer::keepalive::{
     GAP, PASS, PAUSE, SEEN_NONE, SLICE, Silence, judge_reader, millis, shortest, verdict_of,
 };
 use crate::conn::timer::pressure::PRUNED_AT_ONCE;
-use crate::ip::emit::{Unresolved, known_envelope};
+use crate::ip::emit::{Way, known_envelope};
 use crate::rules::profile::DEFAULT;
 use crate::stack::Stack;
 use crate::store::cold::{EndReason, NONE, State, flag};
@@ -131,6 +131,9 @@ impl Stack {
             let quantum = if alone { room } else { QUANTUM };
             self.flush(id, out, end.min(out.len() + quantum));
         }
+        if room == 0 && self.host.own_loop().is_used() {
+            self.flush_own_loop(out);
+        }
         // SYNs and probes took the way of the replies.
         self.hand_out_replies(out, end);
         self.udp_may_send();
@@ -157,19 +160,61 @@ impl Stack {
         self.carry_out(conn, done);
     }
 
-    /// Like [`Stack::flush`], where the next hop has to be looked for.
+    /// Like [`Stack::flush`], where the next hop has to be looked for, or is this host.
     #[inline(never)]
     fn flush_by_search(&mut self, conn: ConnSlot, out: &mut Vec<Frame>, end: usize) {
         let (before, key) = (out.len(), self.key_of(conn));
         let profile = self.store.tcbs[conn].profile;
-        let (envelope, resolved) = self.ip().envelope_by_search(&key, profile);
+        let (envelope, way) = self.ip().envelope_by_search(&key, profile);
+        let room = match way {
+            Way::In => self.host.own_loop().room(),
+            _ => usize::MAX,
+        };
+        if room == 0 {
+            return self.hold_back(conn);
+        }
+        let end = end.min(before.saturating_add(room));
         self.with(conn, |c| {
             c.turn_apart(&mut Wire::new(&envelope, c.flow_label(), out, end));
         });
-        if let Err(Unresolved(hop)) = resolved {
-            for frame in out.drain(before..) {
-                self.ip().await_neighbor(hop, frame);
+        match way {
+            Way::Out => {}
+            Way::Unresolved(hop) => {
+                for frame in out.drain(before..) {
+                    self.ip().await_neighbor(hop, frame);
+                }
             }
+            Way::In => {
+                for frame in out.drain(before..) {
+                    self.ip().loop_in(frame);
+                }
+            }
+        }
+    }
+
+    /// The device has no room, which connections to our own addresses do not need: those among the next ones have their turn.
+    #[cold]
+    fn flush_own_loop(&mut self, out: &mut Vec<Frame>) {
+        for _ in 0..QUANTUM {
+            let Some(Some(id)) = self.schedule.output.pop_front() else {
+                return;
+            };
+            let loops = |conn: &ConnSlot| self.rules.loops(self.key_of(*conn).peer());
+            match self.store.hot[id].conn.filter(loops) {
+                Some(conn) => {
+                    self.store.hot[id].clear(hot_flag::QUEUED);
+                    self.flush_by_search(conn, out, out.len() + QUANTUM);
+                }
+                None => self.schedule.output.push_back(Some(id)),
+            }
+        }
+    }
+
+    /// A connection to an address of ours has its next turn when some of what waits to come back in has done so.
+    fn hold_back(&mut self, conn: ConnSlot) {
+        if let Some(id) = self.store.tcbs[conn].hot() {
+            self.store.hot[id].set(hot_flag::QUEUED);
+            self.host.own_loop_mut().hold(id);
         }
     }
 

@@ -32,6 +32,8 @@ counters! {
     frames_in,
     /// Frames handed out.
     frames_out,
+    /// Frames for our own addresses, which came back in instead of being handed out.
+    looped,
     /// TCP segments that came in.
     segments_in,
     /// TCP segments handed out, repeats included.
@@ -115,6 +117,8 @@ counters! {
     dropped_table_full,
     /// Dropped: replies beyond the bound of the reply queue.
     dropped_reply_full,
+    /// Dropped: frames for our own addresses beyond the bound of what waits to come back in.
+    dropped_loop_full,
     /// Dropped: the neighbour's hardware address is not known.
     dropped_no_neighbor,
     /// Neighbours that asked for our address and were answered, but not filed: every place was one's in use.

@@ -1,5 +1,7 @@
 //! From a frame to what the engine wants to know of it. First pass of the batch: nothing here looks at a flow.
 
+use std::net::Ipv6Addr;
+
 use janus_mem::Frame;
 use janus_wire::tcp::{self, Flags, Options, SackBlocks};
 use janus_wire::usual::{Segment, SegmentV4, SegmentV6};
@@ -273,10 +275,10 @@ fn look_v4(
     }
     // As below.
     let (src, dst) = (segment.src(), segment.dst());
-    if !rules.own_v4().takes(src, dst) {
+    if !rules.own_v4().takes(src, dst) && !takes_looped_v4(frame, rules, src, dst) {
         return Err(Refused::Address);
     }
-    if !rules.interface().rx_checksum && !segment.tcp_is_sound() {
+    if !rules.interface().rx_checksum && !segment.tcp_is_sound() && !frame.is_looped() {
         return Err(Refused::Checksum);
     }
     let key = segment.flow();
@@ -300,10 +302,12 @@ fn look_v6_to_one(
     };
     // As below.
     let key = segment.flow();
-    if !rules.own_v6().takes(key.peer, key.local) {
+    if !rules.own_v6().takes(key.peer, key.local)
+        && !takes_looped_v6(frame, rules, key.peer, key.local)
+    {
         return Err(Refused::Address);
     }
-    if !rules.interface().rx_checksum && !segment.tcp_is_sound() {
+    if !rules.interface().rx_checksum && !segment.tcp_is_sound() && !frame.is_looped() {
         return Err(Refused::Checksum);
     }
     parsed.key = FlowKey::V6(key);
@@ -348,15 +352,16 @@ fn look_v4_by_parts(
         return Err(Refused::Checksum);
     }
     // MUST-57 and MUST-63: nothing from or to a group or broadcast address, and nothing that is not for us.
-    if !rules.own_v4().takes(number(ip.src), number(ip.dst)) {
+    let (src, dst) = (number(ip.src), number(ip.dst));
+    if !rules.own_v4().takes(src, dst) && !takes_looped_v4(frame, rules, src, dst) {
         return Err(Refused::Address);
     }
     if ip.is_fragment() || ip.proto != proto::TCP {
         return Ok(other_than_tcp(ip.is_fragment(), ip.proto));
     }
     let segment = ip.payload();
-    let is_sound =
-        || rules.interface().rx_checksum || checksum::tcp_v4(ip.src, ip.dst, segment) == 0;
+    let is_vouched = rules.interface().rx_checksum || frame.is_looped();
+    let is_sound = || is_vouched || checksum::tcp_v4(ip.src, ip.dst, segment) == 0;
     let file = |peer_port, local_port| {
         let key = FlowKeyV4 {
             peer: ip.src,
@@ -391,20 +396,21 @@ fn look_v6(
     }
     if ip.proto == proto::ICMPV6 && !ip.is_fragment() {
         // Neighbour discovery has addresses that nothing else may have.
-        return match rules.interface().takes_icmp_v6(ip.src, ip.dst) {
+        let looped = takes_looped_v6(frame, rules, ip.src, ip.dst);
+        return match looped || rules.interface().takes_icmp_v6(ip.src, ip.dst) {
             true => Ok(Kind::Other),
             false => Err(Refused::Address),
         };
     }
-    if !rules.own_v6().takes(ip.src, ip.dst) {
+    if !rules.own_v6().takes(ip.src, ip.dst) && !takes_looped_v6(frame, rules, ip.src, ip.dst) {
         return Err(Refused::Address);
     }
     if ip.is_fragment() || ip.proto != proto::TCP {
         return Ok(other_than_tcp(ip.is_fragment(), ip.proto));
     }
     let segment = ip.payload();
-    let is_sound =
-        || rules.interface().rx_checksum || checksum::tcp_v6(ip.src, ip.dst, segment) == 0;
+    let is_vouched = rules.interface().rx_checksum || frame.is_looped();
+    let is_sound = || is_vouched || checksum::tcp_v6(ip.src, ip.dst, segment) == 0;
     let file = |peer_port, local_port| {
         let key = FlowKeyV6 {
             peer: ip.src,
@@ -421,6 +427,21 @@ fn look_v6(
         segment,
     };
     read_segment(frame, &at, file, is_sound, parsed)
+}
+
+/// Whether a packet from one of our addresses to another may come in: what has crossed no device may. The checksum of its segment counts
+/// for nothing: no device has filled it in that does so, and none can have damaged it.
+#[cold]
+#[inline(never)]
+fn takes_looped_v4(frame: &Frame, rules: &Rules, src: u32, dst: u32) -> bool {
+    frame.is_looped() && rules.own_v4().takes_looped(src, dst)
+}
+
+/// Like [`takes_looped_v4`].
+#[cold]
+#[inline(never)]
+fn takes_looped_v6(frame: &Frame, rules: &Rules, src: Ipv6Addr, dst: Ipv6Addr) -> bool {
+    frame.is_looped() && rules.own_v6().takes_looped(src, dst)
 }
 
 fn other_than_tcp(is_fragment: bool, protocol: u8) -> Kind {

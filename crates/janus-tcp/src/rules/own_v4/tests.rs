@@ -26,6 +26,13 @@ proptest! {
         let is_unicast = (1..224).contains(&dst.octets()[0]) && (1..224).contains(&src.octets()[0]);
         let takes = is_unicast && interface.may_be_source(source) && interface.is_ours(ours);
         prop_assert_eq!(numbers.takes(number(src), number(dst)), takes);
+        let loops = |addr: Ipv4Addr| {
+            let is_unicast = (1..224).contains(&addr.octets()[0]);
+            !any_local && is_unicast && interface.is_own(addr.into())
+        };
+        prop_assert_eq!((numbers.has(src), numbers.has(dst)), (loops(src), loops(dst)));
+        let takes_looped = numbers.takes_looped(number(src), number(dst));
+        prop_assert_eq!(takes_looped, loops(src) && loops(dst));
         let near = interface.addresses.iter().any(|own| own.contains(source));
         prop_assert_eq!(numbers.is_near(src), near);
     }

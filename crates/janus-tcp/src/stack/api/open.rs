@@ -192,6 +192,9 @@ impl Stack {
             Some(_) => return Err(Error::AddrInUse),
         };
         let (first, stamps) = self.rules.first_numbers(&key, now);
+        if self.rules.loops(remote.ip()) {
+            self.host.own_loop_mut().begin();
+        }
         let opened = self.open(&key, hash, (isn::beyond(first, old), stamps), options)?;
         if old.is_some() {
             self.moved(&key);
@@ -271,6 +274,10 @@ impl Stack {
             let port = DYNAMIC_FIRST + (walk.number(step) % DYNAMIC_PORTS) as u16;
             let local = SocketAddr::new(local, port);
             let flow = FlowKey::new(remote, local).ok_or(Error::InvalidAddress)?;
+            if local == remote {
+                // It would be connected with itself.
+                continue;
+            }
             if !leads_here(&flow) {
                 self.env.counters.ports_elsewhere += 1;
                 continue;

@@ -230,7 +230,8 @@ impl Stack {
     /// Finds which hot blocks stand in the output queue and among the starved.
     fn queues(&self) -> Result<HashMap<HotId, Queues>, String> {
         let mut queues = HashMap::<HotId, Queues>::new();
-        for id in self.schedule.output.iter().flatten() {
+        let held = self.host.own_loop().held().iter().copied();
+        for id in self.schedule.output.iter().flatten().chain(held) {
             match queues.entry(id) {
                 Entry::Occupied(_) => return Err(format!("block {id:?} is queued twice")),
                 Entry::Vacant(entry) => entry.insert(Queues::default()).output = true,

@@ -1,4 +1,5 @@
-//! Calls of the runtime and the balancer: visiting flows, records of flows that live elsewhere, addresses that change, the end of a stack.
+//! Calls of the runtime and the balancer: visiting flows, records of flows that live elsewhere, addresses that change, packets for our own
+//! addresses, the end of a stack.
 
 use janus_mem::Frame;
 use janus_wire::FlowKey;
@@ -93,6 +94,7 @@ impl Stack {
         (interface.gateway, interface.gateway_v6) = (gateway, gateway_v6);
         (interface.routes, interface.mtu) = (routes, mtu);
         self.rules.set_interface(interface);
+        self.host.forget_latest_neighbors(self.env.now);
     }
 
     /// Ends flows whose own address is none of ours, whose owners learn that the network cannot be reached. Looks on from
@@ -122,6 +124,21 @@ impl Stack {
                 self.remove_stub(flow, shard);
             }
             None => {}
+        }
+    }
+
+    /// Whether frames for our own addresses wait to come back in. The stack's driver must not sleep then.
+    #[inline]
+    pub fn has_looped(&self) -> bool {
+        self.host.own_loop().has_frames()
+    }
+
+    /// Moves at most `most` of the frames for our own addresses to the end of `into`, the oldest first. Each goes to
+    /// [`Stack::input`] of the stack that has its flow, with the mark that its tag has. Until some were taken, connections
+    /// send a bounded number of them.
+    pub fn take_looped(&mut self, into: &mut Vec<Frame>, most: usize) {
+        for id in self.host.own_loop_mut().take(into, most) {
+            self.schedule.output.push_back(Some(id));
         }
     }
 

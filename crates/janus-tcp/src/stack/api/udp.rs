@@ -72,7 +72,7 @@ impl Stack {
         if header + udp::LEN + bytes.len() > PACKET_MAX {
             return Err(Error::MessageTooLong);
         }
-        if self.schedule.replies.len() >= REPLIES_FULL {
+        if !self.udp_has_room() {
             return Err(Error::WouldBlock);
         }
         let from = SocketAddr::new(source, local.port());
@@ -118,7 +118,7 @@ impl Stack {
     /// A datagram would be taken now.
     pub fn udp_is_writable(&mut self, id: UdpId) -> Result<bool, Error> {
         self.host.udp().local(id)?;
-        Ok(self.schedule.replies.len() < REPLIES_FULL)
+        Ok(self.udp_has_room())
     }
 
     /// Takes the error from an ICMP message about a datagram to the socket's only peer; reported once.
@@ -155,9 +155,14 @@ impl Stack {
     /// Frames have been handed out: whoever waits to send may try again.
     #[inline]
     pub(crate) fn udp_may_send(&mut self) {
-        if self.host.udp().is_blocked() && self.schedule.replies.len() < REPLIES_FULL {
+        if self.host.udp().is_blocked() && self.udp_has_room() {
             self.udp_wake_writers();
         }
+    }
+
+    /// Whether more datagrams are taken to be sent.
+    fn udp_has_room(&self) -> bool {
+        self.schedule.replies.len() < REPLIES_FULL && self.host.own_loop().room() > 0
     }
 
     #[cold]

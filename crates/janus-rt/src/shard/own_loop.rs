@@ -1,0 +1,70 @@
+//! Packets to our own addresses: they do not leave, they go to the shard that has their flow. Each shard steers its own, as a polling core
+//! steers what a device brings: by the published ring and what differs from it, and what the tag says of that is walked on from. They are
+//! not asked about by the rules for what is let in, which are for devices.
+
+use janus_csb::{FlowId, ShardId, Steering, Tag};
+use janus_io::BURST;
+use janus_mem::Frame;
+use janus_wire::{Class, FlowKey, Link, classify};
+
+use super::core_context::CoreContext;
+#[cfg(test)]
+use super::hops;
+
+/// Packets that come back in in a turn: so many that a shard which only talks to itself is fast, and so few that its device does not wait
+/// for long.
+const LOOPED_A_TURN: usize = 4 * BURST;
+
+impl CoreContext {
+    /// Takes what this shard has sent to our own addresses: packets of its own flows go behind `arrived`, the others over. `looped` is
+    /// empty before and after. `steering` is what was adopted for this batch.
+    #[cold]
+    pub(super) fn take_looped(
+        &self,
+        steering: &Steering,
+        looped: &mut Vec<Frame>,
+        arrived: &mut Vec<Frame>,
+    ) {
+        let link = {
+            let mut stack = self.stack.borrow_mut();
+            stack.take_looped(looped, LOOPED_A_TURN);
+            stack.interface().link
+        };
+        #[cfg(test)]
+        hops::arrived(looped);
+        let mut forwarder = self.forwarder.borrow_mut();
+        let mut pool = self.pool.borrow_mut();
+        for mut frame in looped.drain(..) {
+            let owner = self.steer(steering, link, &mut frame);
+            if owner.0 == self.core {
+                arrived.push(frame);
+            } else {
+                forwarder.forward(owner, frame, &mut pool);
+            }
+        }
+        forwarder.ring();
+    }
+
+    /// Finds the shard that a packet goes to, and puts key and tag into it. Pings and fragments stay here.
+    fn steer(&self, steering: &Steering, link: Link, frame: &mut Frame) -> ShardId {
+        let (flow, socket) = match classify(frame.data(), link) {
+            Class::Icmp4(icmp) => (icmp.quoted.map(FlowKey::V4), icmp.socket),
+            Class::Icmp6(icmp) => (icmp.quoted.map(FlowKey::V6), icmp.socket),
+            Class::Udp4(udp) => (None, Some(udp.flow.local_port)),
+            Class::Udp6(udp) => (None, Some(udp.flow.local_port)),
+            class => (class.segment().map(|(flow, _)| flow), None),
+        };
+        let Some(flow) = flow else {
+            let tag = Tag::new(steering.published().epoch(), false);
+            frame.steer(tag.bits());
+            let owner = |port| self.shared.datagrams.owner_of(port);
+            return socket.map_or(ShardId(self.core), owner);
+        };
+        let key = self.shared.toeplitz.key_of(&flow);
+        let name = || FlowId(self.shared.flow_names.of(&flow));
+        let (owner, tag) = steering.look_up_flow(key, flow.local_port(), name);
+        frame.key = key;
+        frame.steer(tag.bits());
+        owner
+    }
+}
