@@ -2,11 +2,18 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::{Cidr, ConfigError, KernelAddress, Settings};
+use super::{BackendName, Cidr, ConfigError, KernelAddress, Settings};
 
 /// The first thing said of addresses that cannot work.
 pub(super) fn check(settings: &Settings) -> Result<(), ConfigError> {
     let own = &settings.address.given;
+    let alone = own.iter().all(|cidr| cidr.address().is_loopback());
+    if let (Some(cidr), true, false) = (own.first(), alone, settings.backend == BackendName::None) {
+        let problem = format!(
+            "{cidr} is loopback, for which no device has packets: give one of its own besides, or `backend = \"none\"`"
+        );
+        return Err(ConfigError::value("address", problem));
+    }
     for cidr in own {
         if let Some(why) = cannot_be_ours(*cidr) {
             let problem = format!("{cidr} {why}");
@@ -50,9 +57,6 @@ pub(super) fn check(settings: &Settings) -> Result<(), ConfigError> {
 
 fn cannot_be_ours(cidr: Cidr) -> Option<&'static str> {
     let address = cidr.address();
-    if address.is_loopback() {
-        return Some("is loopback, which no packet of a device is for");
-    }
     if address.is_unspecified() || address.is_multicast() {
         return Some("is no single host's address");
     }
@@ -99,6 +103,8 @@ mod tests {
             "address = [\"192.0.2.0/31\", \"192.0.2.9\", \"2001:db8::/64\"]",
             "address = \"192.0.2.1/24\"\ngateway = \"192.0.2.254\"\ngateway_v6 = \"2001:db8::1\"",
             "address = \"2001:db8::1/64\"\ngateway_v6 = \"fe80::1\"",
+            "address = [\"192.0.2.1/24\", \"127.0.0.1/8\"]",
+            "address = \"127.0.0.1/8\"\nbackend = \"none\"",
             "address = [\"dhcp\", \"192.0.2.1/24\"]\ngateway = \"198.51.100.1\"",
         ] {
             from_text(text).unwrap().resolve().unwrap();

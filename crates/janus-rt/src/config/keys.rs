@@ -33,7 +33,8 @@ keys! {
     /// I/O cores, one queue each; implies `split`.
     io_cores: Number<usize>, usually "1, when split";
 
-    /// Device that carries the packets; `xdp`: see [xdp.md](xdp.md); `dpdk`: a feature, see [dpdk.md](dpdk.md); `auto`: the portal.
+    /// Device that carries the packets; `xdp`: see [xdp.md](xdp.md); `dpdk`: a feature, see [dpdk.md](dpdk.md); `none`: connections within
+    /// this process only, on 127.0.0.1 and ::1 or the addresses that are given; `auto`: the portal.
     backend: BackendName = BackendName::Auto;
 
     /// TAP interface; made if it does not exist.

@@ -29,6 +29,17 @@ const ADDRESS: IpCidr = IpCidr {
     addr: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
     prefix: 24,
 };
+/// The addresses of a runtime without a device.
+const LOOPBACK: [IpCidr; 2] = [
+    IpCidr {
+        addr: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        prefix: 8,
+    },
+    IpCidr {
+        addr: IpAddr::V6(Ipv6Addr::LOCALHOST),
+        prefix: 128,
+    },
+];
 /// The TAP interface of a configuration that names none.
 const TAP_NAME: &str = "janus0";
 /// Error of a configuration without an interface.
@@ -111,6 +122,7 @@ pub(super) fn open(
             let ports = &settings.xdp_ports;
             open_outside(settings, clock, xdp(settings, interface, ports, depot))
         }
+        (BackendChoice::Auto, BackendName::None) => open_none(settings, clock),
         (BackendChoice::Custom(backend), _) => {
             // Only the program knows whether it does; what it brings may be a wire in memory.
             open_outside(settings, clock, backend).map(|device| Device {
@@ -120,6 +132,23 @@ pub(super) fn open(
         }
     };
     opened.map_err(BuildError::Device)
+}
+
+/// A wire with nobody at its other end.
+fn open_none(settings: &Settings, clock: Clock) -> Result<Device, BoxError> {
+    let queues = [settings.queues(), 1];
+    let (near, far) = wire::pair(wire::Config {
+        queues,
+        ..wire::Config::default()
+    })?;
+    // What is sent there must find a wire for as long as the runtime lives, and that is not known here.
+    std::mem::forget(far);
+    let mut device = open_outside(settings, clock, Box::new(near))?;
+    if settings.address.given.is_empty() {
+        device.interface.addresses = LOOPBACK.to_vec();
+    }
+    device.leads_outside = false;
+    Ok(device)
 }
 
 /// Whether a server can be asked for an address over what is chosen: not where addresses decide what reaches us at all.
