@@ -83,10 +83,7 @@ impl Process {
     pub fn epoll_ctl(&self, epfd: RawFd, op: i32, fd: RawFd, event: Event) -> Result<()> {
         let mut inner = self.core.lock();
         let done = match self.has(fd) {
-            true => inner.call(|sockets, descriptors, now| {
-                let (instance, socket) = (descriptors.socket(epfd)?, descriptors.socket(fd)?);
-                sockets.epoll_ctl(now, instance, op, socket, event.events, event.data)
-            }),
+            true => inner.own_ctl(epfd, op, fd, event),
             false => inner.kernel_ctl(epfd, op, fd, event),
         };
         inner.settle();
@@ -120,11 +117,7 @@ impl Process {
             }
             let instance = inner.descriptors.socket(epfd)?;
             let mut kernel = Vec::new();
-            if inner
-                .kernel_parts
-                .get(&instance)
-                .is_some_and(|it| it.members > 0)
-            {
+            if inner.has_kernel_part(instance) {
                 kernel.push(Watched::new(epfd, PollFlags::IN));
             }
             let (again, slept) = self.core.sleep(inner, &[instance], &mut kernel, until)?;
@@ -138,6 +131,25 @@ impl Process {
 }
 
 impl Inner {
+    fn own_ctl(&mut self, epfd: RawFd, op: i32, fd: RawFd, event: Event) -> Result<()> {
+        let nested = self.call(|sockets, descriptors, now| {
+            let (instance, socket) = (descriptors.socket(epfd)?, descriptors.socket(fd)?);
+            sockets.epoll_ctl(now, instance, op, socket, event.events, event.data)?;
+            Ok(sockets.is_epoll(socket))
+        })?;
+        // An instance within an instance: each has two parts. When both have something it is told twice, which a program must expect.
+        match nested {
+            true => self.kernel_ctl(epfd, op, fd, event),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether something of the kernel's is watched by what has this number.
+    pub(crate) fn has_kernel_part(&self, instance: i32) -> bool {
+        let part = self.kernel_parts.get(&instance);
+        part.is_some_and(|part| part.members > 0)
+    }
+
     fn kernel_ctl(&mut self, epfd: RawFd, op: i32, fd: RawFd, event: Event) -> Result<()> {
         let instance = self.descriptors.socket(epfd)?;
         // An instance, and no socket.
@@ -169,10 +181,7 @@ impl Inner {
     /// What is ready now of both parts.
     fn take_events(&mut self, epfd: RawFd, into: &mut [Event]) -> Result<usize> {
         let instance = self.descriptors.socket(epfd)?;
-        let has_kernel = self
-            .kernel_parts
-            .get(&instance)
-            .is_some_and(|it| it.members > 0);
+        let has_kernel = self.has_kernel_part(instance);
         // A quarter is left for the kernel's.
         let room = match has_kernel {
             true => into.len() - into.len() / 4,

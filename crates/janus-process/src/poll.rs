@@ -21,16 +21,19 @@ impl Process {
     /// # Errors
     /// Linux's: EINTR.
     pub fn poll(&self, polled: &mut [Polled], limit: Option<Duration>) -> Result<usize> {
-        let mut kernel = self.kernel_fds(polled);
         let mut until = None;
         let mut inner = self.core.lock();
         inner.refresh();
+        let (places, mut kernel) = inner.kernel_fds(polled);
         loop {
-            let (mut told, on) = inner.look(polled)?;
+            let on = inner.look(polled)?;
             if !kernel.is_empty() {
                 kernel::look(&mut kernel)?;
-                told += tell(polled, &kernel, |fd| self.has(fd));
+                for (place, seen) in places.iter().zip(&kernel) {
+                    polled[*place].revents |= seen.seen.bits() as i16;
+                }
             }
+            let told = polled.iter().filter(|it| it.revents != 0).count();
             let now = inner.now()?;
             let until = *until.get_or_insert(limit.map(|limit| now + limit));
             if told > 0 || until.is_some_and(|until| now >= until) {
@@ -45,32 +48,29 @@ impl Process {
             }
         }
     }
-
-    /// The descriptors that are the kernel's.
-    fn kernel_fds(&self, polled: &[Polled]) -> Vec<Watched> {
-        let theirs = polled.iter().filter(|it| it.fd >= 0 && !self.has(it.fd));
-        let watched =
-            theirs.map(|it| Watched::new(it.fd, PollFlags::from_bits_retain(it.events as u16)));
-        watched.collect()
-    }
-}
-
-/// Notes what the kernel has said of its descriptors; how many have something.
-fn tell(polled: &mut [Polled], kernel: &[Watched], ours: impl Fn(RawFd) -> bool) -> usize {
-    let theirs = polled.iter_mut().filter(|it| it.fd >= 0 && !ours(it.fd));
-    let mut told = 0;
-    for (place, seen) in theirs.zip(kernel) {
-        place.revents = seen.seen.bits() as i16;
-        told += usize::from(place.revents != 0);
-    }
-    told
 }
 
 impl Inner {
-    /// What is ready of ours: how many, and all sockets that were asked for.
-    fn look(&mut self, polled: &mut [Polled]) -> Result<(usize, Vec<i32>)> {
+    /// The places of descriptors that the kernel is asked about: its own, and epoll instances of ours that watch some of its own too.
+    fn kernel_fds(&self, polled: &[Polled]) -> (Vec<usize>, Vec<Watched>) {
+        let is_asked = |fd: RawFd| match self.descriptors.socket(fd) {
+            Ok(socket) => self.has_kernel_part(socket),
+            Err(_) => fd >= 0,
+        };
+        let all = polled.iter().enumerate();
+        let asked = all.filter(|(_, it)| is_asked(it.fd));
+        asked
+            .map(|(place, it)| {
+                let events = PollFlags::from_bits_retain(it.events as u16);
+                (place, Watched::new(it.fd, events))
+            })
+            .unzip()
+    }
+
+    /// Notes what is ready of ours. The sockets that were asked for.
+    fn look(&mut self, polled: &mut [Polled]) -> Result<Vec<i32>> {
         self.call(|sockets, descriptors, now| {
-            let (mut told, mut on) = (0, Vec::new());
+            let mut on = Vec::new();
             for place in polled {
                 place.revents = 0;
                 let Ok(socket) = descriptors.socket(place.fd) else {
@@ -80,9 +80,8 @@ impl Inner {
                 let wanted = place.events | (abi::POLLERR | abi::POLLHUP) as i16;
                 let mask = sockets.readiness(now, socket);
                 place.revents = mask.map_or(abi::POLLNVAL as i16, |mask| mask as i16 & wanted);
-                told += usize::from(place.revents != 0);
             }
-            Ok((told, on))
+            Ok(on)
         })
     }
 }

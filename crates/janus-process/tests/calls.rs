@@ -230,6 +230,58 @@ fn poll_and_epoll_mix_with_what_the_kernel_has() {
     assert_eq!(served.join().expect("an end"), 25);
 }
 
+/// An instance within an instance, and one that is polled: both parts of the inner one are seen.
+#[test]
+fn an_instance_is_watched_with_all_that_it_watches() {
+    let (server, client) = two();
+    let served = echo(&server, listener(&server));
+    let fd = connected(&client);
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
+    let create = || client.epoll_create(0).expect("an instance");
+    let (inner, outer) = (create(), create());
+    let add = |epoll, watched, data| {
+        let events = abi::EPOLLIN as u32;
+        let event = Event { events, data };
+        client
+            .epoll_ctl(epoll, abi::EPOLL_CTL_ADD, watched, event)
+            .expect("added");
+    };
+    add(inner, fd, 1);
+    add(inner, reader.as_raw_fd(), 2);
+    add(outer, inner, 3);
+    let mut happened = [Event::default(); 8];
+    let mut polled = [Polled {
+        fd: inner,
+        events: abi::POLLIN as i16,
+        revents: 0,
+    }];
+    let none = Some(Duration::ZERO);
+    for of_the_kernel in [false, true, false, true] {
+        assert_eq!(client.epoll_wait(outer, &mut happened, none), Ok(0));
+        assert_eq!(client.poll(&mut polled, none), Ok(0));
+        match of_the_kernel {
+            true => writer.write_all(b"k").expect("a pipe"),
+            false => assert_eq!(send(&client, fd, b"j"), Ok(1)),
+        }
+        assert_eq!(client.epoll_wait(outer, &mut happened, Some(LONG)), Ok(1));
+        assert_eq!(happened[0].data, 3);
+        assert_eq!(client.poll(&mut polled, none), Ok(1));
+        assert_eq!(client.epoll_wait(inner, &mut happened, none), Ok(1));
+        assert_eq!(happened[0].data, 1 + u64::from(of_the_kernel));
+        let mut byte = [0];
+        match of_the_kernel {
+            true => (&reader).read_exact(&mut byte).expect("a byte"),
+            false => assert_eq!(recv(&client, fd, &mut byte), Ok(1)),
+        }
+    }
+    for open in [inner, outer, fd] {
+        client.close(open).expect("open");
+    }
+    served.join().expect("an end");
+}
+
 /// A program that computes: its guardian takes what comes, and says so.
 #[test]
 fn a_guardian_acknowledges_while_nobody_calls() {
