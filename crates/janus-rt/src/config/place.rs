@@ -48,7 +48,11 @@ impl FromStr for Place {
         let (network, ports_text) = match text.strip_prefix('[') {
             Some(rest) => {
                 let (network, rest) = rest.split_once(']').ok_or_else(wrong)?;
-                (network, rest.strip_prefix(':'))
+                let ports = match rest {
+                    "" => None,
+                    rest => Some(rest.strip_prefix(':').ok_or_else(wrong)?),
+                };
+                (network, ports)
             }
             None => match text.split_once(':') {
                 Some((network, rest)) if !rest.contains(':') => (network, Some(rest)),
@@ -70,10 +74,17 @@ impl FromStr for Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.network {
-            Some(network) if self.has_all_ports() => return network.fmt(f),
-            None if self.has_all_ports() => return f.write_str(ANY),
-            Some(network) if network.to_string().contains(':') => write!(f, "[{network}]:")?,
+        let network = self.network.map(|network| network.to_string());
+        // An address alone is written as one.
+        let network = network.as_deref().map(|text| {
+            let alone = if text.contains(':') { "/128" } else { "/32" };
+            text.strip_suffix(alone).unwrap_or(text)
+        });
+        if self.has_all_ports() {
+            return f.write_str(network.unwrap_or(ANY));
+        }
+        match network {
+            Some(network) if network.contains(':') => write!(f, "[{network}]:")?,
             Some(network) => write!(f, "{network}:")?,
             None => f.write_str(":")?,
         }
@@ -107,6 +118,8 @@ mod tests {
             "127.0.0.1:80",
             "[::1]:80-90",
             "2001:db8::/32",
+            "::1",
+            "192.0.2.1",
             ":8080",
             "any",
         ] {
