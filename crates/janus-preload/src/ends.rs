@@ -68,6 +68,13 @@ exec! {
     execvpe(file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char);
 }
 
+/// A child that shares its parent's memory would close the parent's sockets when it closes its own descriptors: it gets a copy.
+#[unsafe(no_mangle)]
+pub extern "C" fn vfork() -> libc::pid_t {
+    // SAFETY: the call takes nothing.
+    unsafe { libc::fork() }
+}
+
 unsafe extern "C" {
     static environ: *const *const c_char;
 }
