@@ -107,28 +107,28 @@ mod tests {
         for (own, family) in OWN.into_iter().zip([abi::AF_INET, abi::AF_INET6]) {
             let mut host = host();
             let now = host.now();
-            let sockets = &mut host.sockets;
+            let mut sockets = host.sockets();
             let mut socket = || sockets.socket(family, abi::SOCK_STREAM, 0).unwrap();
             let (listener, client, refused) = (socket(), socket(), socket());
             let there = SocketAddr::new(own, 80);
-            host.sockets.bind(listener, there).unwrap();
-            host.sockets.listen(listener, 8).unwrap();
+            host.sockets().bind(listener, there).unwrap();
+            host.sockets().listen(listener, 8).unwrap();
             let nobody = SocketAddr::new(own, 81);
             for (fd, to) in [(client, there), (refused, nobody)] {
-                let begun = host.sockets.connect(now, fd, to);
+                let begun = host.sockets().connect(now, fd, to);
                 assert_eq!(begun, Err(Errno::EINPROGRESS));
             }
             host.settle();
-            let answer = host.sockets.connect(now, refused, nobody);
+            let answer = host.sockets().connect(now, refused, nobody);
             assert_eq!(answer, Err(Errno::ECONNREFUSED));
-            assert_eq!(host.sockets.connect(now, client, there), Ok(()));
-            let (server, peer) = host.sockets.accept(listener).unwrap();
-            assert_eq!(host.sockets.getsockname(client), Ok(peer));
+            assert_eq!(host.sockets().connect(now, client, there), Ok(()));
+            let (server, peer) = host.sockets().accept(listener).unwrap();
+            assert_eq!(host.sockets().getsockname(client), Ok(peer));
             assert_eq!(peer.ip(), own);
-            assert_eq!(host.sockets.write(now, client, b"to myself"), Ok(9));
+            assert_eq!(host.sockets().write(now, client, b"to myself"), Ok(9));
             host.settle();
             let mut got = [0; 16];
-            assert_eq!(host.sockets.read(now, server, &mut got), Ok(9));
+            assert_eq!(host.sockets().read(now, server, &mut got), Ok(9));
             assert_eq!(&got[..9], b"to myself");
             assert!(!host.has_sent());
             assert_eq!(host.leftovers(), Vec::<String>::new());

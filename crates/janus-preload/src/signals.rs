@@ -40,9 +40,9 @@ struct Due {
 }
 
 thread_local! {
-    // SAFETY: the structure is plain data, for which zeros are a value.
     static DUE: Due = const { Due {
         signals: Cell::new(0),
+        // SAFETY: the structure is plain data, for which zeros are a value.
         infos: UnsafeCell::new(unsafe { core::mem::zeroed() }),
     } };
 }
@@ -81,6 +81,7 @@ fn handle(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     if action.sa_flags & libc::SA_RESETHAND != 0 {
         ACTIONS[signal as usize].store(null_mut(), Ordering::Release);
     }
+    interrupts::handled(action.sa_flags & libc::SA_RESTART != 0);
     let outside = inside::Outside::step();
     // SAFETY: the program says that it is such a function.
     unsafe {
@@ -156,6 +157,7 @@ pub(crate) fn begin() {
         interrupts::delivered_by(deliver);
         // SAFETY: the call takes numbers.
         let undertaker = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        janus_process::keep(undertaker);
         let bury = move || {
             let mut number = [0; 8];
             // SAFETY: there is so much room.

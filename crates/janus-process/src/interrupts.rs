@@ -15,8 +15,19 @@ static DELIVER: OnceLock<Deliver> = OnceLock::new();
 
 thread_local! {
     static DUE: Cell<bool> = const { Cell::new(false) };
+    static GOES_ON: Cell<Option<bool>> = const { Cell::new(None) };
     /// What ends this thread's sleep; -1 while it does not sleep.
     static BELL: Cell<RawFd> = const { Cell::new(-1) };
+}
+
+/// A handler has run on this thread, and calls go on after it, or not (SA_RESTART).
+pub fn handled(goes_on: bool) {
+    GOES_ON.set(Some(GOES_ON.get().unwrap_or(true) && goes_on));
+}
+
+/// Whether calls go on after the handlers that have run on this thread since this was asked last; `None`: none is known of.
+pub fn goes_on() -> Option<bool> {
+    GOES_ON.take()
 }
 
 /// Says who runs handlers. The first who says so does.

@@ -22,6 +22,7 @@ mod transfer;
 
 pub use epoll::Event;
 pub use janus_posix::{Errno, abi};
+pub use kernel::keep;
 pub use poll::Polled;
 pub use process::Process;
 pub use sleep::GoesOn;

@@ -9,7 +9,6 @@ use janus::{BoxError, Builder, Handle, SeatCrew};
 use crate::core::Core;
 use crate::guardian::Guardian;
 use crate::kernel;
-use crate::sleep::bells;
 
 /// All that a process has of Janus: one core, what is open, a guardian.
 pub struct Process {
@@ -59,7 +58,7 @@ impl Process {
     /// Descriptors that Janus works with itself, in their order. Who closes all that he has leaves these.
     pub fn own_descriptors(&self) -> Vec<RawFd> {
         let open = self.open_descriptors();
-        let all = self.started_with.iter().copied().chain(bells());
+        let all = self.started_with.iter().copied().chain(kernel::kept());
         let mut own: Vec<RawFd> = all.filter(|fd| !open.contains(fd)).collect();
         own.sort_unstable();
         own

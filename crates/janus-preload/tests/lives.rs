@@ -1,0 +1,391 @@
+//! What a process does beside carrying bytes, with the library in front of libc: children, signals, descriptors that are closed, moved or
+//! run out, other programs in its place. Each part is a process of its own, which checks itself; connections stay within it.
+
+use std::env;
+use std::io::Error;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use libc::{c_int, c_void, sockaddr_in, socklen_t};
+
+/// Says which part a process is; in none: it is the judge.
+const PART: &str = "LIVES_PART";
+/// No part takes so long.
+const LONG: Duration = Duration::from_secs(60);
+const LEN: socklen_t = size_of::<sockaddr_in>() as socklen_t;
+
+const PARTS: &[(&str, fn())] = &[
+    ("children leave the parent's connections alone", children),
+    ("signals interrupt what they should", signals),
+    ("handlers may call in", handlers),
+    ("a program with connections is not replaced", replaced),
+    ("all descriptors are closed", closed),
+    ("descriptors run out", out_of_descriptors),
+    ("numbers change hands", numbers),
+    ("system calls by their numbers", by_number),
+];
+
+fn main() {
+    if let Ok(part) = env::var(PART) {
+        let found = PARTS.iter().find(|(name, _)| *name == part);
+        return found.expect("a part").1();
+    }
+    if !library().is_file() {
+        eprintln!("skipped: {} is not built", library().display());
+        return;
+    }
+    for (name, _) in PARTS {
+        let mut child = Command::new(env::current_exe().expect("a path"))
+            .env(PART, name)
+            .env("LD_PRELOAD", library())
+            .env("JANUS_BACKEND", "none")
+            .env("JANUS_PROGRAM_OURS", "any")
+            .spawn()
+            .expect("it runs");
+        assert!(ends_well(&mut child), "{name}");
+        println!("{name}: ok");
+    }
+}
+
+/// Cargo builds it for this test, beside it.
+fn library() -> PathBuf {
+    let own = env::current_exe().expect("a path");
+    own.with_file_name("libjanus_preload.so")
+}
+
+fn ends_well(child: &mut Child) -> bool {
+    let begin = Instant::now();
+    while begin.elapsed() < LONG {
+        match child.try_wait().expect("a child") {
+            Some(status) => return status.success(),
+            None => thread::sleep(Duration::from_millis(5)),
+        }
+    }
+    child.kill().expect("it runs");
+    false
+}
+
+fn errno() -> i32 {
+    Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+fn socket() -> c_int {
+    // SAFETY: the call takes numbers.
+    unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0) }
+}
+
+fn address(port: u16) -> sockaddr_in {
+    let at = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+    sockaddr_in {
+        sin_family: libc::AF_INET as _,
+        sin_port: at.port().to_be(),
+        sin_addr: libc::in_addr {
+            s_addr: u32::from(*at.ip()).to_be(),
+        },
+        sin_zero: [0; 8],
+    }
+}
+
+/// A listener, and a connection by it: the end that opened, the end that was accepted.
+fn connection() -> (c_int, c_int, c_int) {
+    let (listener, client) = (socket(), socket());
+    let (mut name, mut len) = (address(0), LEN);
+    // SAFETY: the addresses are there, and so long.
+    unsafe {
+        assert_eq!(libc::bind(listener, (&raw const name).cast(), LEN), 0);
+        assert_eq!(libc::listen(listener, 10), 0);
+        assert_eq!(
+            libc::getsockname(listener, (&raw mut name).cast(), &mut len),
+            0
+        );
+        assert_eq!(
+            libc::connect(client, (&raw const name).cast(), LEN),
+            0,
+            "{}",
+            errno()
+        );
+        let server = libc::accept(listener, null_mut(), null_mut());
+        assert!(server >= 0);
+        (listener, client, server)
+    }
+}
+
+fn send(fd: c_int, bytes: &[u8]) -> isize {
+    // SAFETY: so many bytes are there.
+    unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) }
+}
+
+fn recv(fd: c_int, into: &mut [u8]) -> isize {
+    // SAFETY: there is so much room.
+    unsafe { libc::recv(fd, into.as_mut_ptr().cast(), into.len(), 0) }
+}
+
+/// Bytes go both ways.
+fn lives(a: c_int, b: c_int) {
+    for (from, to) in [(a, b), (b, a)] {
+        let mut got = [0; 5];
+        assert_eq!(send(from, b"alive"), 5, "{}", errno());
+        assert_eq!(recv(to, &mut got), 5, "{}", errno());
+        assert_eq!(&got, b"alive");
+    }
+}
+
+unsafe extern "C" {
+    /// The library's: a copy of the process.
+    fn vfork() -> libc::pid_t;
+}
+
+fn children() {
+    let (listener, client, server) = connection();
+    for way in [libc::fork, vfork as unsafe extern "C" fn() -> libc::pid_t] {
+        // SAFETY: the child calls what may be called in one, and ends.
+        unsafe {
+            let child = way();
+            if child == 0 {
+                for fd in [listener, client, server] {
+                    libc::close(fd);
+                }
+                libc::_exit(7);
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            assert_eq!(libc::WEXITSTATUS(status), 7);
+        }
+        lives(client, server);
+    }
+    let said = Command::new("/bin/echo")
+        .arg("child")
+        .output()
+        .expect("a child");
+    assert_eq!(said.stdout, b"child\n");
+    lives(client, server);
+}
+
+static CALLED: AtomicU64 = AtomicU64::new(0);
+static ANSWERS_ON: AtomicI32 = AtomicI32::new(-1);
+
+extern "C" fn handler(_: c_int) {
+    CALLED.fetch_add(1, Ordering::Relaxed);
+    let fd = ANSWERS_ON.load(Ordering::Relaxed);
+    if fd >= 0 {
+        send(fd, b"!");
+    }
+}
+
+fn install(flags: c_int) {
+    // SAFETY: the action is plain data, for which zeros are a value, and the handler is one.
+    unsafe {
+        let mut action: libc::sigaction = core::mem::zeroed();
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = flags;
+        assert_eq!(libc::sigaction(libc::SIGUSR1, &action, null_mut()), 0);
+        let mut now: libc::sigaction = core::mem::zeroed();
+        assert_eq!(libc::sigaction(libc::SIGUSR1, null(), &mut now), 0);
+        assert_eq!(
+            now.sa_sigaction, action.sa_sigaction,
+            "the program sees its own"
+        );
+    }
+}
+
+/// Sends this thread a signal after a while.
+fn signal_soon(times: u32) -> thread::JoinHandle<()> {
+    // SAFETY: the thread lives until it has joined the other.
+    let me = unsafe { libc::pthread_self() };
+    thread::spawn(move || {
+        for _ in 0..times {
+            thread::sleep(Duration::from_millis(20));
+            // SAFETY: as above.
+            unsafe { libc::pthread_kill(me, libc::SIGUSR1) };
+        }
+    })
+}
+
+fn signals() {
+    let (_, client, server) = connection();
+    let mut byte = [0];
+    // Without SA_RESTART a read ends.
+    install(0);
+    let sender = signal_soon(1);
+    assert_eq!((recv(client, &mut byte), errno()), (-1, libc::EINTR));
+    sender.join().expect("an end");
+    // With it a read goes on, and a wait does not.
+    install(libc::SA_RESTART);
+    let sender = signal_soon(3);
+    let later = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(150));
+        assert_eq!(send(server, b"x"), 1);
+    });
+    assert_eq!(recv(client, &mut byte), 1, "{}", errno());
+    sender.join().expect("an end");
+    later.join().expect("an end");
+    let sender = signal_soon(1);
+    let mut polled = libc::pollfd {
+        fd: client,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: there is one place.
+    let told = unsafe { libc::poll(&mut polled, 1, 10_000) };
+    assert_eq!((told, errno()), (-1, libc::EINTR));
+    sender.join().expect("an end");
+    assert_eq!(CALLED.load(Ordering::Relaxed), 5);
+    lives(client, server);
+}
+
+/// A handler that sends on the socket on which its thread sends: it runs while nothing is held.
+fn handlers() {
+    const SIGNALS: u64 = 300;
+    let (_, client, server) = connection();
+    ANSWERS_ON.store(client, Ordering::Relaxed);
+    install(libc::SA_RESTART);
+    // SAFETY: the thread lives until it has joined the other.
+    let me = unsafe { libc::pthread_self() };
+    let flood = thread::spawn(move || {
+        for _ in 0..SIGNALS {
+            // SAFETY: as above.
+            unsafe { libc::pthread_kill(me, libc::SIGUSR1) };
+            thread::sleep(Duration::from_micros(300));
+        }
+    });
+    let reader = thread::spawn(move || {
+        let (mut into, mut own, mut handlers) = (vec![0; 65_536], 0, 0);
+        loop {
+            let n = recv(server, &mut into);
+            if n <= 0 {
+                return (own, handlers);
+            }
+            let here = into[..n as usize]
+                .iter()
+                .filter(|byte| **byte == b'!')
+                .count() as u64;
+            handlers += here;
+            own += n as u64 - here;
+        }
+    });
+    let mut sent = 0;
+    while !flood.is_finished() {
+        let n = send(client, &[b'x'; 100]);
+        assert!(n > 0, "{}", errno());
+        sent += n as u64;
+    }
+    flood.join().expect("an end");
+    // SAFETY: the call takes numbers.
+    unsafe { libc::shutdown(client, libc::SHUT_WR) };
+    let called = CALLED.load(Ordering::Relaxed);
+    assert!(
+        called > SIGNALS / 2,
+        "signals run together at most now and then: {called}"
+    );
+    assert_eq!(reader.join().expect("an end"), (sent, called));
+}
+
+fn replaced() {
+    let (listener, client, server) = connection();
+    let (program, words) = (c"/bin/true", [c"true".as_ptr(), null()]);
+    // SAFETY: the strings end with zeros, and the vector with a null.
+    unsafe {
+        assert_eq!(libc::execv(program.as_ptr(), words.as_ptr()), -1);
+        assert_eq!(errno(), libc::EBUSY);
+    }
+    lives(client, server);
+    for fd in [listener, client, server] {
+        // SAFETY: each is open.
+        unsafe { libc::close(fd) };
+    }
+    // SAFETY: as above. It does not come back.
+    unsafe { libc::execv(program.as_ptr(), words.as_ptr()) };
+    panic!("it is not replaced: {}", errno());
+}
+
+fn closed() {
+    let (listener, client, server) = connection();
+    // SAFETY: the calls take numbers. Nothing else of this process has descriptors.
+    unsafe {
+        let all = libc::syscall(libc::SYS_close_range, 3u64, u64::from(u32::MAX), 0u64);
+        assert_eq!(all, 0);
+        for fd in [listener, client, server] {
+            assert_eq!((libc::close(fd), errno()), (-1, libc::EBADF));
+        }
+    }
+    // What Janus works with is still there.
+    let (_, client, server) = connection();
+    lives(client, server);
+}
+
+fn out_of_descriptors() {
+    let (_, client, server) = connection();
+    let few = libc::rlimit {
+        rlim_cur: 64,
+        rlim_max: 64,
+    };
+    // SAFETY: the limit is there.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &few) }, 0);
+    let mut open = Vec::new();
+    let last = loop {
+        match socket() {
+            -1 => break errno(),
+            fd => open.push(fd),
+        }
+    };
+    assert_eq!(last, libc::EMFILE);
+    assert!(open.iter().all(|fd| (0..64).contains(fd)));
+    lives(client, server);
+    // SAFETY: it is open.
+    unsafe { libc::close(open[0]) };
+    assert_eq!(socket(), open[0], "the lowest that is free");
+}
+
+fn numbers() {
+    let (_, client, server) = connection();
+    let (mut pipe, mut byte) = ([0; 2], [0u8]);
+    // SAFETY: the calls take numbers, and buffers that are so long.
+    unsafe {
+        assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
+        // A socket in the place of a pipe's end, and the pipe's other end in the place of a socket.
+        assert_eq!(libc::dup2(client, pipe[0]), pipe[0]);
+        assert_eq!(libc::close(client), 0);
+        lives(pipe[0], server);
+        let (new, mut other) = (socket(), [0; 2]);
+        assert_eq!(libc::pipe(other.as_mut_ptr()), 0);
+        assert_eq!(libc::dup2(other[0], new), new);
+        assert_eq!(libc::write(other[1], c"k".as_ptr().cast::<c_void>(), 1), 1);
+        assert_eq!(libc::read(new, byte.as_mut_ptr().cast(), 1), 1);
+        assert_eq!(&byte, b"k");
+        let high = libc::fcntl(server, libc::F_DUPFD_CLOEXEC, 300);
+        assert!(high >= 300);
+        assert_eq!(libc::fcntl(high, libc::F_GETFD), libc::FD_CLOEXEC);
+        assert_eq!(libc::close(server), 0);
+        lives(high, pipe[0]);
+        for wrong in [-1, 999, 1 << 25, server] {
+            assert_eq!(
+                (recv(wrong, &mut byte), errno()),
+                (-1, libc::EBADF),
+                "{wrong}"
+            );
+        }
+    }
+}
+
+fn by_number() {
+    let (_, client, server) = connection();
+    let mut into = [0u8; 4];
+    // SAFETY: the calls have the arguments that their numbers take.
+    unsafe {
+        let sent = libc::syscall(libc::SYS_write, client, c"four".as_ptr(), 4usize);
+        assert_eq!(sent, 4);
+        let place = into.as_mut_ptr();
+        let got = libc::syscall(libc::SYS_recvfrom, server, place, 4usize, 0, 0usize, 0usize);
+        assert_eq!((got, &into), (4, b"four"));
+        let rings = libc::syscall(libc::SYS_io_uring_setup, 8u64, 0usize);
+        assert_eq!((rings, errno()), (-1, libc::ENOSYS));
+        assert_eq!(libc::syscall(libc::SYS_close, client), 0);
+        assert_eq!(recv(server, &mut into), 0, "the peer is told");
+        assert_eq!((recv(client, &mut into), errno()), (-1, libc::EBADF));
+    }
+}
