@@ -13,6 +13,7 @@ use janus_tcp::Instant;
 use crate::descriptors::{Descriptors, Ours};
 use crate::epoll::KernelParts;
 use crate::kernel::Watched;
+use crate::loans::Loans;
 use crate::sleep::{GoesOn, Sleeper, Sleepers, Slept};
 use crate::{Errno, Result};
 
@@ -23,6 +24,8 @@ const STALE: Duration = Duration::from_micros(20);
 pub(crate) struct Core {
     inner: Mutex<Inner>,
     pub(crate) ours: Ours,
+    /// Taken while the lock above is held, or without it; never the other way round.
+    pub(crate) loans: Mutex<Loans>,
     /// How often somebody has been in here: the guardian sees by it whether anybody is.
     entries: AtomicU64,
     /// Bell and device.
@@ -71,6 +74,7 @@ impl Core {
         Ok(Core {
             inner: Mutex::new(inner),
             ours: Ours::none(),
+            loans: Mutex::default(),
             entries: AtomicU64::new(0),
             wakes_by,
         })

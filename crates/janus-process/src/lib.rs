@@ -14,6 +14,7 @@ mod descriptors;
 mod epoll;
 mod guardian;
 mod kernel;
+mod loans;
 mod poll;
 mod process;
 mod sleep;
@@ -21,6 +22,7 @@ mod transfer;
 
 pub use epoll::Event;
 pub use janus_posix::{Errno, abi};
+pub use loans::Loan;
 pub use poll::Polled;
 pub use process::Process;
 pub use sleep::GoesOn;
