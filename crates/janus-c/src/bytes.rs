@@ -1,5 +1,6 @@
 //! Receiving and sending. Each function has the arguments of the C function of that name and returns what that does.
 #![allow(
+    missing_docs,
     clippy::missing_safety_doc,
     reason = "each has the contract of the C function of its name"
 )]

@@ -1,5 +1,6 @@
 //! The life of a socket. Each function has the arguments of the C function of that name and returns what that does.
 #![allow(
+    missing_docs,
     clippy::missing_safety_doc,
     reason = "each has the contract of the C function of its name"
 )]
@@ -77,6 +78,16 @@ pub unsafe fn getsockname(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -
 pub unsafe fn getpeername(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
     let address = process::get().and_then(|process| process.getpeername(fd));
     // SAFETY: the caller keeps getpeername's contract.
+    done(address.and_then(|address| unsafe { layout::tell(address, some(name)?, len) }))
+}
+
+/// The address at which a client outside reaches what a socket is bound to.
+pub unsafe fn reachable_at(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    let address = process::get().and_then(|process| {
+        let local = process.getsockname(fd)?;
+        Ok(process.reachable_at(local))
+    });
+    // SAFETY: the caller keeps the function's contract.
     done(address.and_then(|address| unsafe { layout::tell(address, some(name)?, len) }))
 }
 
