@@ -37,16 +37,18 @@ thread_local! {
 }
 
 impl Sleeper {
-    /// The calling thread's.
+    /// The calling thread's. At the thread's end, in the destructors of its other variables, each call has one of its own.
     pub(crate) fn mine() -> Result<Arc<Sleeper>> {
-        MINE.with_borrow_mut(|mine| {
-            if let Some(mine) = mine {
+        let known = MINE.try_with(|mine| {
+            let mut mine = mine.borrow_mut();
+            if let Some(mine) = &*mine {
                 return Ok(mine.clone());
             }
             let new = Sleeper::new()?;
             *mine = Some(new.clone());
             Ok(new)
-        })
+        });
+        known.unwrap_or_else(|_| Sleeper::new())
     }
 
     pub(crate) fn new() -> Result<Arc<Sleeper>> {

@@ -6,6 +6,7 @@ mod kernel;
 mod run;
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use compile::{Compiler, Link, compilers, scratch};
@@ -98,6 +99,23 @@ fn header_and_manual_have_every_symbol() {
         .filter(|name| !manual.contains(*name))
         .collect();
     assert!(untold.is_empty(), "not in the manual: {untold:?}");
+}
+
+/// A program that returns from `main` with a connection open, and whose threads call in their very end.
+#[test]
+fn what_was_written_arrives_although_the_program_leaves() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port().to_string();
+    let Some(program) = start(&test_source("leaving.c"), &[&port]) else {
+        return;
+    };
+    let (stream, _) = listener.accept().expect("a connection");
+    let got = read_all(stream);
+    let ended = program.end();
+    assert!(ended.well(), "{ended:?}");
+    assert_eq!(&got[..2], b"td");
+    assert_eq!(got.len(), 2 + 199_999 + 1);
+    assert!(got.ends_with(b"xe"));
 }
 
 /// A directory with two files; the second is large.
