@@ -36,7 +36,7 @@ fn of(loan: Option<Loan>) -> Ref {
     })
 }
 
-/// What the caller's reference says.
+/// The caller's reference.
 unsafe fn read(place: *mut Ref) -> Result<Ref> {
     match place.is_null() {
         true => Err(Errno::EFAULT),

@@ -225,7 +225,7 @@ impl Process {
         };
         inner.settle();
         drop(inner);
-        // Last of all, so that the number is nobody's while the socket ends.
+        // Last of all, so that the number is not given out again while the socket ends.
         drop::<OwnedFd>(number);
         Ok(lingering)
     }

@@ -30,7 +30,7 @@ pub use sleep::GoesOn;
 /// A result with Linux's error number.
 pub type Result<T> = std::result::Result<T, Errno>;
 
-/// What the kernel answered.
+/// The kernel's error as one of ours.
 fn errno(error: rustix::io::Errno) -> Errno {
     Errno(error.raw_os_error())
 }
