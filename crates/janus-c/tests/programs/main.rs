@@ -72,7 +72,7 @@ fn headers_are_c_and_cpp() {
     }
 }
 
-/// What follows the last `jn_` of a text's words that begin so, in order and once each.
+/// The words of a text that begin with `jn_`, in order and once each.
 fn names(text: &str) -> Vec<&str> {
     let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
     let mut names: Vec<_> = words.filter(|word| word.starts_with("jn_")).collect();
@@ -99,6 +99,21 @@ fn header_and_manual_have_every_symbol() {
         .filter(|name| !manual.contains(*name))
         .collect();
     assert!(untold.is_empty(), "not in the manual: {untold:?}");
+}
+
+#[test]
+fn programs_of_the_document_compile() {
+    let text = fs::read_to_string(own().join("../../docs/c.md")).expect("a document");
+    let blocks: Vec<_> = text.split("```c\n").skip(1).collect();
+    assert!(blocks.len() >= 2, "the document has programs");
+    for (number, block) in blocks.iter().enumerate() {
+        let (program, _) = block.split_once("```").expect("the end of a block");
+        let source = scratch().join(format!("document-{number}.c"));
+        fs::write(&source, program).expect("a file");
+        for compiler in compilers() {
+            compiler.checks(&source, &[]);
+        }
+    }
 }
 
 /// A program that returns from `main` with a connection open, and whose threads call in their very end.
