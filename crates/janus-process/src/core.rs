@@ -14,7 +14,7 @@ use crate::descriptors::{Descriptors, Ours};
 use crate::epoll::KernelParts;
 use crate::kernel::Watched;
 use crate::loans::Loans;
-use crate::sleep::{GoesOn, Sleeper, Sleepers, Slept};
+use crate::sleep::{CLOSED, GoesOn, Sleeper, Sleepers, Slept};
 use crate::{Errno, Result};
 
 /// A call that finds nothing takes a turn before it says so, if the last was so long ago.
@@ -311,7 +311,7 @@ impl Inner {
             }
             Ok(())
         });
-        for socket in happened {
+        for socket in happened.into_iter().chain([CLOSED]) {
             self.sleepers.happened(socket);
         }
     }

@@ -32,6 +32,10 @@ pub(crate) enum Slept {
 /// never does.
 pub type GoesOn = fn() -> bool;
 
+/// Stands for a socket that is closed already, whose last bytes are waited for (SO_LINGER): no event names it, so that those who wait look
+/// again after each turn.
+pub(crate) const CLOSED: i32 = -1;
+
 thread_local! {
     static MINE: RefCell<Option<Arc<Sleeper>>> = const { RefCell::new(None) };
 }
