@@ -45,6 +45,8 @@ fn lent(process: &Process, fd: i32) -> Loan {
 fn an_echo_without_a_copy_carries_much() {
     const ALL: usize = 2_000_000;
     let [(server, accepted), (client, fd)] = connection();
+    // The server's process outlives its thread, and sends what that has left.
+    let here = server.clone();
     let echo = thread::spawn(move || {
         let mut all = 0;
         while let Some(loan) = server.receive_buf(accepted, 0, goes_on).expect("bytes") {
@@ -79,6 +81,7 @@ fn an_echo_without_a_copy_carries_much() {
     }
     writer.join().expect("all is written");
     assert_eq!((got, echo.join().expect("an end")), (ALL, ALL));
+    here.end().expect("an end in order");
 }
 
 #[test]
