@@ -8,7 +8,7 @@
  * The first call starts what is needed, as janus.toml in the working directory and the environment (JANUS_...) say; where that fails, it and
  * all later ones say ENETDOWN, and the reason is on standard error. A child that fork() made has none of it: there every call says EBADF.
  *
- * Any thread may call anything at any time. Several may wait for one socket.
+ * Any thread may call anything at any time, and several may wait for one socket; but a handler of a signal may call nothing of this.
  */
 #ifndef JANUS_H
 #define JANUS_H

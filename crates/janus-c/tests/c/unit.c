@@ -9,10 +9,12 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -408,6 +410,102 @@ static void threads(void)
     close_pair(ends);
 }
 
+static volatile sig_atomic_t rings;
+
+static void ring(int signal)
+{
+    (void)signal;
+    rings++;
+}
+
+/* SIGALRM comes every 20 ms. */
+static void alarms(int flags)
+{
+    struct sigaction action;
+    struct itimerval often = {{0, 20000}, {0, 20000}};
+    memset(&action, 0, sizeof action);
+    action.sa_handler = ring;
+    action.sa_flags = flags;
+    CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+    CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+}
+
+static void no_alarms(void)
+{
+    struct itimerval never = {{0, 0}, {0, 0}};
+    CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
+    CHECK(signal(SIGALRM, SIG_DFL) != SIG_ERR);
+}
+
+static void signals(void)
+{
+    int ends[2], ep = jn_epoll_create1(0);
+    char byte;
+    struct pollfd it = {-1, POLLIN, 0};
+    struct epoll_event event;
+    struct timeval patience = {0, 100000};
+    pair(ends);
+    it.fd = ends[0];
+    alarms(0);
+    FAILS(jn_read(ends[0], &byte, 1), EINTR);
+    FAILS(jn_poll(&it, 1, LONG), EINTR);
+    FAILS(jn_epoll_wait(ep, &event, 1, LONG), EINTR);
+    no_alarms();
+    /* With SA_RESTART reading goes on, waiting for readiness never does, and what has a time of its own neither. */
+    alarms(SA_RESTART);
+    FAILS(jn_poll(&it, 1, LONG), EINTR);
+    rings = 0;
+    CHECK(jn_setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0);
+    FAILS(jn_read(ends[0], &byte, 1), EINTR);
+    no_alarms();
+    FAILS(jn_read(ends[0], &byte, 1), EAGAIN);
+    CHECK(jn_poll(NULL, 0, 5) == 0);
+    patience.tv_usec = 5000;
+    CHECK(jn_select(0, NULL, NULL, NULL, &patience) == 0);
+    /* Who writes to what is closed is told by a signal, unless he says that an error is enough. */
+    CHECK(signal(SIGPIPE, ring) != SIG_ERR);
+    rings = 0;
+    CHECK(jn_shutdown(ends[0], SHUT_WR) == 0);
+    FAILS(jn_send(ends[0], "x", 1, MSG_NOSIGNAL), EPIPE);
+    CHECK(rings == 0);
+    FAILS(jn_write(ends[0], "x", 1), EPIPE);
+    CHECK(rings == 1);
+    CHECK(signal(SIGPIPE, SIG_DFL) != SIG_ERR);
+    CHECK(jn_close(ep) == 0);
+    close_pair(ends);
+}
+
+static void *write_later(void *argument)
+{
+    usleep(100000);
+    if (jn_write(*(int *)argument, "late", 4) != 4)
+        fail(__LINE__, "a write");
+    return NULL;
+}
+
+/* A read that many signals interrupt gets what comes all the same. */
+static void a_read_goes_on(void)
+{
+    int ends[2];
+    char into[4];
+    pthread_t other;
+    sigset_t set;
+    pair(ends);
+    sigemptyset(&set);
+    sigaddset(&set, SIGALRM);
+    /* The signals are this thread's. */
+    CHECK(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
+    CHECK(pthread_create(&other, NULL, write_later, &ends[1]) == 0);
+    CHECK(pthread_sigmask(SIG_UNBLOCK, &set, NULL) == 0);
+    rings = 0;
+    alarms(SA_RESTART);
+    CHECK(jn_recv(ends[0], into, 4, MSG_WAITALL) == 4 && memcmp(into, "late", 4) == 0);
+    no_alarms();
+    CHECK(rings > 1);
+    CHECK(pthread_join(other, NULL) == 0);
+    close_pair(ends);
+}
+
 static void a_child_has_nothing(void)
 {
     int ends[2], status = 0;
@@ -442,6 +540,8 @@ int main(void)
     epoll_mixed();
     poll_and_select_mixed();
     threads();
+    signals();
+    a_read_goes_on();
     a_child_has_nothing();
     jn_end();
     FAILS(jn_socket(AF_INET, SOCK_STREAM, 0), EBADF);
