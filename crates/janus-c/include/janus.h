@@ -54,8 +54,8 @@ int jn_dup(int fd);
 
 int jn_getsockname(int fd, struct sockaddr *name, socklen_t *len);
 int jn_getpeername(int fd, struct sockaddr *name, socklen_t *len);
-/* Where a client outside reaches what this socket is bound to. Behind the portal that is an address of the machine, and a port below 1024 is
- * offered 8000 above. */
+/* Where a client outside reaches what this socket is bound to. Behind the portal that is an address of the machine, and a port that the process
+ * may not bind there (below 1024, without privileges) is offered 8000 above. */
 int jn_reachable_at(int fd, struct sockaddr *name, socklen_t *len);
 
 int jn_setsockopt(int fd, int level, int name, const void *value, socklen_t len);
