@@ -3,25 +3,33 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use janus::{BackendChoice, Runtime, wire};
 use janus_process::{Errno, Loan, Process, abi};
+
+/// Nothing here takes so long.
+const LONG: Duration = Duration::from_secs(60);
 
 fn goes_on() -> bool {
     true
 }
 
-/// A connection between two processes: each with its descriptor.
-fn connection() -> [(Arc<Process>, i32); 2] {
+/// A connection between two processes, of which the first, the server, has so many packet buffers: each with its descriptor.
+fn connection_with(buffers: u32) -> [(Arc<Process>, i32); 2] {
     let (near, far) = wire::pair(wire::Config::default()).expect("a wire");
-    let start = |end, address: &str| {
+    let start = |end, address: &str, buffers| {
         let builder = Runtime::builder()
             .ignore_environment()
+            .packet_buffers(buffers)
             .address(address.parse().expect("an address"))
             .backend(BackendChoice::wire(end));
         Arc::new(Process::start(builder).expect("a process"))
     };
-    let (server, client) = (start(near, "192.0.2.1/24"), start(far, "192.0.2.2/24"));
+    let (server, client) = (
+        start(near, "192.0.2.1/24", buffers),
+        start(far, "192.0.2.2/24", 65_536),
+    );
     let socket = |process: &Process| {
         let fd = process.socket(abi::AF_INET, abi::SOCK_STREAM, 0);
         fd.expect("a socket")
@@ -34,6 +42,10 @@ fn connection() -> [(Arc<Process>, i32); 2] {
     connected.expect("a connection");
     let (accepted, _) = server.accept4(listener, 0, goes_on).expect("a connection");
     [(server, accepted), (client, fd)]
+}
+
+fn connection() -> [(Arc<Process>, i32); 2] {
+    connection_with(65_536)
 }
 
 fn lent(process: &Process, fd: i32) -> Loan {
@@ -130,4 +142,44 @@ fn a_loan_is_given_back_once_by_any_thread() {
         server.receive_buf(accepted, 0, goes_on),
         Err(Errno::EBADF)
     ));
+}
+
+/// A program that keeps all it is lent slows its peer down to what memory is left, and goes on when it gives them back.
+#[test]
+fn all_buffers_may_be_lent() {
+    const ALL: usize = 4_000_000;
+    let [(server, accepted), (client, fd)] = connection_with(2_048);
+    let writer = {
+        let client = client.clone();
+        thread::spawn(move || {
+            let bytes = vec![7; ALL];
+            let sent = client.send(fd, &[IoSlice::new(&bytes)], 0, goes_on);
+            assert_eq!(sent, Ok(ALL));
+            client.shutdown(fd, abi::SHUT_WR).expect("connected");
+        })
+    };
+    let (mut all, mut held) = (0, Vec::new());
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(500) {
+        match server.receive_buf(accepted, abi::MSG_DONTWAIT, goes_on) {
+            Ok(Some(loan)) => {
+                all += loan.len;
+                held.push(loan.key);
+            }
+            Ok(None) => break,
+            Err(error) => assert_eq!(error, Errno::EAGAIN),
+        }
+    }
+    assert!(all < ALL, "more came than there is memory for: {all}");
+    for key in held.drain(..) {
+        assert_eq!(server.release(key), Ok(()));
+    }
+    while let Some(loan) = server.receive_buf(accepted, 0, goes_on).expect("bytes") {
+        all += loan.len;
+        assert_eq!(server.release(loan.key), Ok(()));
+    }
+    assert_eq!(all, ALL);
+    assert!(begin.elapsed() < LONG, "{:?}", begin.elapsed());
+    writer.join().expect("all is written");
+    server.end().expect("an end in order");
 }
