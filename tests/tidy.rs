@@ -75,6 +75,8 @@ const UNSAFE_ROOMS: &[&str] = &[
     "janus-rt",
     "janus-dpdk-sys",
     "janus-packetdrill",
+    "janus-process",
+    "janus-c",
 ];
 
 fn root() -> &'static Path {

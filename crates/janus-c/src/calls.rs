@@ -81,6 +81,16 @@ pub unsafe fn getpeername(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -
     done(address.and_then(|address| unsafe { layout::tell(address, some(name)?, len) }))
 }
 
+/// The address at which a client outside reaches what a socket is bound to.
+pub unsafe fn reachable_at(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    let address = process::get().and_then(|process| {
+        let local = process.getsockname(fd)?;
+        Ok(process.reachable_at(local))
+    });
+    // SAFETY: the caller keeps the function's contract.
+    done(address.and_then(|address| unsafe { layout::tell(address, some(name)?, len) }))
+}
+
 fn some<T>(pointer: *mut T) -> Result<*mut T> {
     match pointer.is_null() {
         true => Err(Errno::EFAULT),

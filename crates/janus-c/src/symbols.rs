@@ -6,12 +6,21 @@
     reason = "the contract is that of janus.h"
 )]
 
+use core::ffi::CStr;
+
 use libc::{
-    c_int, c_ulong, c_void, epoll_event, fd_set, iovec, msghdr, nfds_t, pollfd, size_t, sockaddr,
-    socklen_t, ssize_t, timeval,
+    c_char, c_int, c_ulong, c_void, epoll_event, fd_set, iovec, msghdr, nfds_t, pollfd, size_t,
+    sockaddr, socklen_t, ssize_t, timeval,
 };
 
-use crate::{bytes, calls, process, ready};
+use crate::refs::Ref;
+use crate::{bytes, calls, process, ready, refs};
+
+const VERSION: &CStr =
+    match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+        Ok(version) => version,
+        Err(_) => c"",
+    };
 
 #[unsafe(no_mangle)]
 pub extern "C" fn jn_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
@@ -224,6 +233,75 @@ pub unsafe extern "C" fn jn_ioctl(fd: c_int, request: c_ulong, argument: *mut c_
 #[unsafe(no_mangle)]
 pub extern "C" fn jn_epoll_create1(flags: c_int) -> c_int {
     ready::epoll_create(flags)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn jn_recvfrom(
+    fd: c_int,
+    into: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    name: *mut sockaddr,
+    name_len: *mut socklen_t,
+) -> ssize_t {
+    // SAFETY: the caller keeps the function's contract.
+    unsafe { bytes::recvfrom(fd, into, len, flags, name, name_len) }
+}
+
+/// A stream goes to its peer, whatever the address says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn jn_sendto(
+    fd: c_int,
+    from: *const c_void,
+    len: size_t,
+    flags: c_int,
+    _name: *const sockaddr,
+    _name_len: socklen_t,
+) -> ssize_t {
+    // SAFETY: the caller keeps the function's contract.
+    unsafe { bytes::send(fd, from, len, flags) }
+}
+
+/// The size means nothing, but must be one.
+#[unsafe(no_mangle)]
+pub extern "C" fn jn_epoll_create(size: c_int) -> c_int {
+    match size {
+        1.. => ready::epoll_create(0),
+        _ => crate::fail(janus_process::Errno::EINVAL),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn jn_reachable_at(
+    fd: c_int,
+    name: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    // SAFETY: the caller keeps the function's contract.
+    unsafe { calls::reachable_at(fd, name, len) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn jn_recv_ref(fd: c_int, place: *mut Ref, flags: c_int) -> ssize_t {
+    // SAFETY: the caller keeps the function's contract.
+    unsafe { refs::recv_ref(fd, place, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn jn_send_ref(fd: c_int, place: *mut Ref) -> ssize_t {
+    // SAFETY: the caller keeps the function's contract.
+    unsafe { refs::send_ref(fd, place) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn jn_release(place: *mut Ref) -> c_int {
+    // SAFETY: the caller keeps the function's contract.
+    unsafe { refs::release(place) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn jn_version() -> *const c_char {
+    VERSION.as_ptr()
 }
 
 #[unsafe(no_mangle)]

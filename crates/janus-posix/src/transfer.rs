@@ -85,7 +85,7 @@ impl Sockets<'_> {
     }
 
     /// No more bytes are there than were copied: whether more can come, and who waits for them.
-    fn nothing_more(
+    pub(crate) fn nothing_more(
         &mut self,
         fd: i32,
         conn: Option<ConnId>,
@@ -120,7 +120,7 @@ impl Sockets<'_> {
         }
     }
 
-    fn unread(&self, conn: Option<ConnId>) -> u32 {
+    pub(crate) fn unread(&self, conn: Option<ConnId>) -> u32 {
         conn.and_then(|conn| self.stack.status(conn).ok())
             .map_or(0, |status| status.unread)
     }
@@ -247,7 +247,7 @@ impl Sockets<'_> {
     }
 
     /// The connection of a socket that may send now. An error is told with that (sk_stream_error).
-    fn may_send(&mut self, fd: i32) -> Result<ConnId> {
+    pub(crate) fn may_send(&mut self, fd: i32) -> Result<ConnId> {
         let socket = self.files.table.peek(fd)?;
         let (state, write_shut) = (socket.state, socket.write_shut);
         if let Some(error) = self.take_pending(fd) {

@@ -8,7 +8,7 @@ use janus_tcp::Instant;
 
 use crate::core::{Attempt, Inner};
 use crate::process::Process;
-use crate::sleep::GoesOn;
+use crate::sleep::{CLOSED, GoesOn};
 use crate::{Errno, Result};
 
 impl Process {
@@ -201,7 +201,7 @@ impl Process {
             .core
             .block(goes_on, |sockets, _, _| match sockets.lingers(&lingering) {
                 true => Attempt::Blocked {
-                    on: -1,
+                    on: CLOSED,
                     so_far: Err(Errno::EAGAIN),
                     patience,
                 },
@@ -218,7 +218,7 @@ impl Process {
         let lingering = last.map_or(Ok(None), |socket| inner.end(socket))?;
         inner.settle();
         drop(inner);
-        // Last of all, so that the number is nobody's while the socket ends.
+        // Last of all, so that the number is not given out again while the socket ends.
         drop::<OwnedFd>(number);
         Ok(lingering)
     }

@@ -13,7 +13,8 @@ use janus_tcp::Instant;
 use crate::descriptors::{Descriptors, Ours};
 use crate::epoll::KernelParts;
 use crate::kernel::Watched;
-use crate::sleep::{GoesOn, Sleeper, Sleepers, Slept};
+use crate::loans::Loans;
+use crate::sleep::{CLOSED, GoesOn, Sleeper, Sleepers, Slept};
 use crate::{Errno, Result};
 
 /// A call that finds nothing takes a turn before it says so, if the last was so long ago.
@@ -23,13 +24,15 @@ const STALE: Duration = Duration::from_micros(20);
 pub(crate) struct Core {
     inner: Mutex<Inner>,
     pub(crate) ours: Ours,
+    /// Taken while the lock above is held, or without it; never the other way round.
+    pub(crate) loans: Mutex<Loans>,
     /// How often somebody has been in here: the guardian sees by it whether anybody is.
     entries: AtomicU64,
     /// Bell and device.
     wakes_by: Vec<OwnedFd>,
 }
 
-/// What the lock guards.
+/// Everything that the lock guards.
 pub(crate) struct Inner {
     /// `None` once the process ends.
     pub(crate) seat: Option<Seat>,
@@ -46,7 +49,7 @@ pub(crate) struct Inner {
     owes_rest: bool,
 }
 
-/// What a try of a call came to.
+/// Outcome of a try of a call.
 pub(crate) enum Attempt<R> {
     Done(Result<R>),
     /// It cannot go on before something happens to this socket; if that takes too long, or a signal is handled, this is what it comes to.
@@ -74,6 +77,7 @@ impl Core {
         Ok(Core {
             inner: Mutex::new(inner),
             ours: Ours::none(),
+            loans: Mutex::default(),
             entries: AtomicU64::new(0),
             wakes_by,
         })
@@ -193,7 +197,7 @@ impl Core {
 
 impl Inner {
     pub(crate) fn seat(&mut self) -> Result<&mut Seat> {
-        // What is called in the middle of the process's end finds nothing open.
+        // Calls in the middle of the process's end find nothing open.
         self.seat.as_mut().ok_or(Errno::EBADF)
     }
 
@@ -325,7 +329,7 @@ impl Inner {
             }
             Ok(())
         });
-        for socket in happened {
+        for socket in happened.into_iter().chain([CLOSED]) {
             self.sleepers.happened(socket);
         }
     }

@@ -17,7 +17,7 @@ use crate::process::Process;
 use crate::sleep::Slept;
 use crate::{Errno, Result, errno};
 
-/// What has happened, and the program's word for what it happened to.
+/// Events that have happened, and the program's word for what they happened to.
 pub type Event = EpollEvent;
 
 /// The kernel's descriptors are looked at so often, at least, however much of ours is ready.
@@ -178,7 +178,7 @@ impl Inner {
         Ok(())
     }
 
-    /// What is ready now of both parts.
+    /// Takes what is ready now of both parts.
     fn take_events(&mut self, epfd: RawFd, into: &mut [Event]) -> Result<usize> {
         let instance = self.descriptors.socket(epfd)?;
         let has_kernel = self.has_kernel_part(instance);

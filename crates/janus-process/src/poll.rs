@@ -67,7 +67,7 @@ impl Inner {
             .unzip()
     }
 
-    /// Notes what is ready of ours. The sockets that were asked for.
+    /// Notes which of ours are ready; answers all sockets that were asked for.
     fn look(&mut self, polled: &mut [Polled]) -> Result<Vec<i32>> {
         self.call(|sockets, descriptors, now| {
             let mut on = Vec::new();

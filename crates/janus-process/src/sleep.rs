@@ -1,5 +1,5 @@
 //! Sleeping threads: each has a bell of its own; one of those of a core leads, which means that it sleeps on the core's device too and
-//! takes its turns. The others are rung when something happened to what they wait for, or when nobody leads any more.
+//! takes its turns. The others are rung when something happened to what they wait for, or when there is no leader any more.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -40,14 +40,18 @@ pub(crate) enum Slept {
 /// never does.
 pub type GoesOn = fn() -> bool;
 
+/// Stands for a socket that is closed already, whose last bytes are waited for (SO_LINGER): no event names it, so that those who wait look
+/// again after each turn.
+pub(crate) const CLOSED: i32 = -1;
+
 thread_local! {
     static MINE: RefCell<Option<Arc<Sleeper>>> = const { RefCell::new(None) };
 }
 
 impl Sleeper {
-    /// The calling thread's.
+    /// The calling thread's. At the thread's end, in the destructors of its other variables, each call has one of its own.
     pub(crate) fn mine() -> Result<Arc<Sleeper>> {
-        let kept = MINE.try_with(|mine| {
+        let known = MINE.try_with(|mine| {
             let mut mine = mine.borrow_mut();
             if let Some(mine) = &*mine {
                 return Ok(mine.clone());
@@ -56,8 +60,7 @@ impl Sleeper {
             *mine = Some(new.clone());
             Ok(new)
         });
-        // Past the end of its thread-locals a thread has one for each sleep.
-        kept.unwrap_or_else(|_| Sleeper::new())
+        known.unwrap_or_else(|_| Sleeper::new())
     }
 
     pub(crate) fn new() -> Result<Arc<Sleeper>> {

@@ -10,7 +10,7 @@ use crate::process::Process;
 use crate::sleep::GoesOn;
 use crate::{Errno, Result};
 
-/// What a call has come to when it can go on no further.
+/// Result of a call that can go on no further.
 fn so_far(done: usize) -> Result<usize> {
     match done {
         0 => Err(Errno::EAGAIN),
@@ -115,7 +115,7 @@ impl Process {
     }
 }
 
-/// What a try has come to, which is noted in `done`.
+/// Outcome of a try, whose bytes are noted in `done`.
 #[inline]
 fn attempt(
     done: &mut usize,

@@ -353,3 +353,35 @@ fn the_end_of_a_process_waits_for_what_it_owes() {
         Err(Errno::EBADF)
     );
 }
+
+/// One that lingers is told of the last acknowledgement also while another thread sleeps for the core.
+#[test]
+fn a_close_that_lingers_ends_when_all_is_acknowledged() {
+    let (server, client) = two();
+    // No thread of the server's is in a call: its guardian acknowledges, a moment later.
+    let listener = listener(&server);
+    let (fd, other) = (connected(&client), socket(&client));
+    client
+        .bind(other, "192.0.2.2:9".parse().expect("an address"))
+        .expect("a free port");
+    client.listen(other, 1).expect("a free port");
+    let sleeper = {
+        let client = client.clone();
+        thread::spawn(move || client.accept4(other, 0, goes_on))
+    };
+    thread::sleep(Duration::from_millis(20));
+    let linger = [1i32.to_ne_bytes(), 20i32.to_ne_bytes()].concat();
+    let set = client.setsockopt(fd, abi::SOL_SOCKET, abi::SO_LINGER, &linger);
+    set.expect("an option");
+    assert_eq!(send(&client, fd, b"last"), Ok(4));
+    let before = Instant::now();
+    client.close(fd).expect("open");
+    assert!(
+        before.elapsed() < Duration::from_secs(5),
+        "it lingers on: {:?}",
+        before.elapsed()
+    );
+    server.close(listener).expect("open");
+    client.end().expect("an end in order");
+    assert!(sleeper.join().expect("an end").is_err());
+}

@@ -31,6 +31,8 @@ pub(crate) enum Kind {
     Toml,
     /// `yaml`
     Yaml,
+    /// `c`: a program, or a part of one. The tests of `janus-c` compile those of its document.
+    C,
     /// `packetdrill`: a whole script.
     Script,
     /// `text`: a picture, a grammar, a formula.
@@ -45,6 +47,7 @@ impl Block {
             "text output" => Kind::Output,
             "toml" => Kind::Toml,
             "yaml" => Kind::Yaml,
+            "c" => Kind::C,
             "packetdrill" => Kind::Script,
             "text" => Kind::Text,
             info if info.split(',').next() == Some("rust") => Kind::Rust,

@@ -43,6 +43,16 @@ pub(crate) const BLOCKS: &[Known] = &[
         given: "",
     },
     Known {
+        file: "docs/c.md",
+        begins: "crates/janus-c/install.sh",
+        needs: &[
+            Need::Full,
+            Need::Program("gcc"),
+            Need::Program("pkg-config"),
+        ],
+        given: "",
+    },
+    Known {
         file: "docs/conformance-suites.md",
         begins: "git clone",
         needs: &[Need::Never("fetches and builds another project")],

@@ -42,6 +42,9 @@ const DOCTESTS: [&str; 2] = [
     "crates/janus-compat-tests/src/lib.rs",
 ];
 
+/// The document whose blocks of C are compiled.
+const C_DOCUMENT: &str = "docs/c.md";
+
 fn doctests() -> String {
     let read = |file| fs::read_to_string(root().join(file)).expect("a list of documents");
     DOCTESTS.map(read).concat()
@@ -61,6 +64,7 @@ fn every_block_is_covered() {
                 (!included).then(|| format!("is no doctest: no `{include}` in {DOCTESTS:?}"))
             }
             Kind::Commands | Kind::Toml | Kind::Yaml | Kind::Script => None,
+            Kind::C => (block.file != C_DOCUMENT).then(|| "is compiled by no test".to_owned()),
             Kind::Output => {
                 let after = blocks::before(&block).map(|before| before.kind());
                 (after != Some(Kind::Commands)).then(|| "follows no commands".to_owned())
@@ -137,6 +141,7 @@ macro_rules! commands_of {
 commands_of! {
     commands_of_readme: "README.md",
     commands_of_contributing: "CONTRIBUTING.md",
+    commands_of_c: "docs/c.md",
     commands_of_configuration: "docs/configuration.md",
     commands_of_conformance_suites: "docs/conformance-suites.md",
     commands_of_deploying: "docs/deploying.md",

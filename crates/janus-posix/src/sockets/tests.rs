@@ -1,4 +1,5 @@
 mod bytes;
+mod lent;
 mod listeners;
 mod v6;
 mod zero_copy;

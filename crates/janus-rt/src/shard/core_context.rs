@@ -5,6 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
+use std::mem::{ManuallyDrop, needs_drop};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -86,40 +87,39 @@ pub(crate) struct CoreContext {
     pub(crate) statistics: LoopStatistics,
 }
 
+/// Without a destructor, so that its place is there for as long as the thread is: a core may be driven in a function of `atexit`, or in
+/// the destructor of another thread-local. Guards put back what they found, so that at the end it holds nothing.
+type Current = RefCell<Option<ManuallyDrop<Rc<CoreContext>>>>;
+
+const _: () = assert!(!needs_drop::<Current>());
+
 thread_local! {
-    static CURRENT: RefCell<Option<Rc<CoreContext>>> = const { RefCell::new(None) };
+    static CURRENT: Current = const { RefCell::new(None) };
 }
 
-/// Makes `core_context` this thread's core until the guard is dropped. Guards nest. A thread that is past the end of its thread-locals, as
-/// one is in a handler of `atexit`, is no core: its turns run no task and no closure.
+/// Makes `core_context` this thread's core until the guard is dropped. Guards nest.
 pub(crate) fn enter(ctx: Rc<CoreContext>) -> Entered {
-    let before = CURRENT.try_with(|current| current.replace(Some(ctx)));
     Entered {
-        before: before.unwrap_or_default(),
+        before: CURRENT.replace(Some(ManuallyDrop::new(ctx))),
     }
 }
 
 pub(crate) struct Entered {
-    before: Option<Rc<CoreContext>>,
+    before: Option<ManuallyDrop<Rc<CoreContext>>>,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        let before = self.before.take();
-        let left = CURRENT.try_with(|current| current.replace(before));
+        let left = CURRENT.replace(self.before.take());
         // Outside of the cell's borrow: the last owner of a core drops what it holds.
-        drop(left);
+        drop(left.map(ManuallyDrop::into_inner));
     }
 }
 
 /// Calls `f` with this thread's core, if the thread is one.
 #[inline]
 pub(crate) fn with<R>(f: impl FnOnce(&CoreContext) -> R) -> Option<R> {
-    // `try_with`: a stream may be dropped by another thread-local's destructor.
-    CURRENT
-        .try_with(|ctx| ctx.borrow().as_deref().map(f))
-        .ok()
-        .flatten()
+    CURRENT.with_borrow(|ctx| ctx.as_deref().map(|ctx| f(ctx)))
 }
 
 /// Returns the parts of the runtime whose core this thread is.
@@ -130,15 +130,10 @@ pub(crate) fn shared() -> Option<Arc<Shared>> {
 /// Calls `f` when this thread is the core of `owner`.
 #[inline]
 pub(crate) fn with_own<R>(owner: Owner, f: impl FnOnce(&CoreContext) -> R) -> Option<R> {
-    CURRENT
-        .try_with(|ctx| {
-            ctx.borrow()
-                .as_deref()
-                .filter(|ctx| ctx.owner == owner)
-                .map(f)
-        })
-        .ok()
-        .flatten()
+    CURRENT.with_borrow(|ctx| {
+        let own = ctx.as_deref().filter(|ctx| ctx.owner == owner);
+        own.map(|ctx| f(ctx))
+    })
 }
 
 impl CoreContext {

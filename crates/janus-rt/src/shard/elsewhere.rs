@@ -43,7 +43,7 @@ impl Shard {
         Ok(Some(timeout))
     }
 
-    /// The same for a wait that also ends on what is readable already.
+    /// Says that this core sleeps, as `fall_asleep` does, for a wait that also ends on what is readable already.
     pub(crate) fn lie_down(&mut self) -> Option<Option<Duration>> {
         self.sample_before_sleep();
         let timeout = self.may_sleep()?;
