@@ -76,6 +76,7 @@ const UNSAFE_ROOMS: &[&str] = &[
     "janus-dpdk-sys",
     "janus-packetdrill",
     "janus-process",
+    "janus-preload",
     "janus-c",
 ];
 

@@ -3,7 +3,7 @@
 //! [`symbols`] has the names of `janus.h`; each calls a function with the same arguments in [`calls`], [`bytes`], [`ready`] or [`refs`], which
 //! another library with other names can call too. Those read the caller's memory (`layout`) and ask [`janus_process::Process`], of which
 //! there is one, started by the first call ([`process`]).
-//! What never lives here: what a call means.
+//! Never here: what a call means.
 
 pub mod bytes;
 pub mod calls;

@@ -3,7 +3,7 @@
 //!
 //! A thread that is in Janus, and every thread that Janus starts, sees libc only ([`inside`]): the library must not meet itself. A TCP
 //! socket is Janus's from the start, and becomes the kernel's if what it is bound or connected to is ([`choice`]).
-//! What never lives here: what a call means.
+//! Never here: what a call means.
 
 #![allow(
     unreachable_pub,

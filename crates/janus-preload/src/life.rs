@@ -60,7 +60,7 @@ enum Decided {
     Failed(c_int),
 }
 
-/// Whose a socket is that is bound or connected to what the name says.
+/// Decides for a socket that is bound or connected to what the name says.
 ///
 /// # Safety
 /// As for bind.

@@ -28,11 +28,11 @@ const AT_ONCE: [c_int; 8] = [
 /// By default they end a process, and what sends them means it to end.
 const FATAL: [c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
 
-/// What the program has installed, by signal; null where it never has. Each is made once and never changed: a handler may be reading it.
+/// Actions that the program has installed, by signal; null where it never has. Each is made once and never changed: a handler may be reading it.
 static ACTIONS: [AtomicPtr<Action>; SIGNALS + 1] =
     [const { AtomicPtr::new(null_mut()) }; SIGNALS + 1];
 
-/// What this thread has put off.
+/// Signals whose handlers this thread has put off.
 struct Due {
     /// A bit for each signal.
     signals: Cell<u64>,
@@ -54,7 +54,7 @@ fn is_handled(action: &Action) -> bool {
     ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction)
 }
 
-/// What the kernel calls in a handler's place.
+/// Called by the kernel in a handler's place.
 extern "C" fn arrives(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let errno = std::io::Error::last_os_error().raw_os_error();
     if is_inside() && !AT_ONCE.contains(&signal) {

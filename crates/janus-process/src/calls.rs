@@ -261,7 +261,7 @@ impl Process {
         inner.descriptors.socket(fd)?;
         replace(fd)?;
         let (number, last) = inner.descriptors.take(&self.core.ours, fd)?;
-        // What is there now is not ours to close.
+        // The number is the kernel's now, and not ours to close.
         let _ = number.into_raw_fd();
         let ended = last.map_or(Ok(None), |socket| inner.end(socket));
         inner.settle();

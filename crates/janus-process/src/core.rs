@@ -264,7 +264,7 @@ impl Inner {
     }
 
     /// At the end of a call: what it left to be sent goes, who waits for what it did is rung, and the core sleeps on if its leader does.
-    /// Who calls all the time, but never for what could block, takes its turns here.
+    /// A thread that calls all the time, but never for what could block, takes the turns here.
     #[inline]
     pub(crate) fn settle(&mut self) {
         if let Some(seat) = &mut self.seat {
@@ -284,7 +284,7 @@ impl Inner {
         if !self.sleepers.has_leader() {
             self.sleepers.find_leader();
         } else if !self.sleepers.depose_guardian() && !self.owes_rest {
-            // The call has woken the core, and its leader sleeps. Whoever calls takes its turns; when nobody does any more, the guardian
+            // The call has woken the core, and its leader sleeps. Whoever calls takes its turns; when no thread does any more, the guardian
             // lets it sleep too.
             self.owes_rest = true;
             self.sleepers.stir_guardian();

@@ -16,7 +16,7 @@ static DELIVER: OnceLock<Deliver> = OnceLock::new();
 thread_local! {
     static DUE: Cell<bool> = const { Cell::new(false) };
     static GOES_ON: Cell<Option<bool>> = const { Cell::new(None) };
-    /// What ends this thread's sleep; -1 while it does not sleep.
+    /// The bell that ends this thread's sleep; -1 while it does not sleep.
     static BELL: Cell<RawFd> = const { Cell::new(-1) };
 }
 

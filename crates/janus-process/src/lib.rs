@@ -4,7 +4,7 @@
 //! block sleeps for it, on its device and its bell, and takes its turns (`sleep`). While no thread is in a call a guardian acknowledges
 //! and retransmits (`guardian`). Descriptors are numbers of the kernel's, each a copy of one placeholder (`descriptors`), so that they
 //! are as low as a program expects, and no file of its own can have the same. What a call answers is `janus-posix`'s affair.
-//! What never lives here: pointers of C, names of libc's.
+//! Never here: pointers of C, names of libc's.
 
 #![deny(unsafe_code)]
 

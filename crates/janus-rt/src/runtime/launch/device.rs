@@ -134,7 +134,7 @@ pub(super) fn open(
     opened.map_err(BuildError::Device)
 }
 
-/// A wire with nobody at its other end.
+/// A wire without another end.
 fn open_none(settings: &Settings, clock: Clock) -> Result<Device, BoxError> {
     let queues = [settings.queues(), 1];
     let (near, far) = wire::pair(wire::Config {
