@@ -11,6 +11,19 @@ use crate::process::Process;
 use crate::sleep::{CLOSED, GoesOn};
 use crate::{Errno, Result};
 
+#[cfg(test)]
+mod tests;
+
+/// Ports that are tried when the program has named none.
+const PORTS_TRIED: u32 = 16;
+
+/// Why a socket does not listen.
+enum Refused {
+    /// The outside does not open this port, and another one would do.
+    Outside(SocketAddr, Errno),
+    Here(Errno),
+}
+
 impl Process {
     /// A call about one socket that never waits.
     #[inline]
@@ -61,27 +74,32 @@ impl Process {
         self.on(fd, |sockets, socket, _| sockets.bind(socket, address))
     }
 
-    /// `listen(2)`. The port is opened to what stands outside of the core too.
+    /// `listen(2)`. The port is opened to what stands outside of the core too; where that refuses one that the program has not named, and was
+    /// not told of, it gets another.
     ///
     /// # Errors
     /// Linux's, and EADDRINUSE or EACCES where the outside refuses.
     pub fn listen(&self, fd: RawFd, backlog: i32) -> Result<()> {
         let mut inner = self.core.lock();
-        let listened = inner.call(|sockets, descriptors, _| {
-            let socket = descriptors.socket(fd)?;
-            sockets.listen(socket, backlog)?;
-            Ok((socket, sockets.getsockname(socket)?))
-        });
-        let opened = listened.and_then(|(socket, address)| {
-            inner.open_port(socket, address).inspect_err(|_| {
-                // It was a moment ago.
-                let stop =
-                    |sockets: &mut Sockets<'_>, now| sockets.shutdown(now, socket, abi::SHUT_RD);
-                let _stopped = inner.call(|sockets, _, now| stop(sockets, now));
-            })
-        });
+        let mut tries = 0;
+        let listened = loop {
+            tries += 1;
+            match inner.try_to_listen(fd, backlog) {
+                Err(Refused::Outside(address, Errno::EADDRINUSE)) if tries < PORTS_TRIED => {
+                    let other = SocketAddr::new(address.ip(), 0);
+                    let bound = inner.call(|sockets, descriptors, _| {
+                        sockets.bind(descriptors.socket(fd)?, other)
+                    });
+                    if let Err(error) = bound {
+                        break Err(error);
+                    }
+                }
+                Err(Refused::Outside(_, error) | Refused::Here(error)) => break Err(error),
+                Ok(()) => break Ok(()),
+            }
+        };
         inner.settle();
-        opened
+        listened
     }
 
     /// `accept4(2)`: the descriptor and the peer.
@@ -278,7 +296,23 @@ impl Process {
     /// # Errors
     /// Linux's.
     pub fn getsockname(&self, fd: RawFd) -> Result<SocketAddr> {
-        self.on(fd, |sockets, socket, _| sockets.getsockname(socket))
+        let mut inner = self.core.lock();
+        let told = inner.call(|sockets, descriptors, _| {
+            let socket = descriptors.socket(fd)?;
+            let address = sockets.getsockname(socket)?;
+            let waits = address.port() != 0
+                && !sockets.is_listening(socket)
+                && sockets.getpeername(socket).is_err();
+            Ok((socket, address, waits))
+        });
+        let told = told.map(|(socket, address, waits)| {
+            if waits {
+                inner.told.insert(socket);
+            }
+            address
+        });
+        inner.settle();
+        told
     }
 
     /// `getpeername(2)`.
@@ -346,6 +380,29 @@ impl Process {
 }
 
 impl Inner {
+    fn try_to_listen(&mut self, fd: RawFd, backlog: i32) -> std::result::Result<(), Refused> {
+        let listened = self.call(|sockets, descriptors, _| {
+            let socket = descriptors.socket(fd)?;
+            sockets.listen(socket, backlog)?;
+            Ok((socket, sockets.getsockname(socket)?))
+        });
+        let (socket, address) = listened.map_err(Refused::Here)?;
+        let Err(error) = self.open_port(socket, address) else {
+            self.told.remove(&socket);
+            return Ok(());
+        };
+        // It listened a moment ago; a port that the program has not named goes with that.
+        let left = self.call(|sockets, _, now| {
+            sockets.shutdown(now, socket, abi::SHUT_RD)?;
+            sockets.getsockname(socket)
+        });
+        let chosen = left.is_ok_and(|left| left.port() == 0);
+        Err(match chosen && !self.told.contains(&socket) {
+            true => Refused::Outside(address, error),
+            false => Refused::Here(error),
+        })
+    }
+
     /// A socket has begun to listen. Several may on one port; the outside is told of the first.
     fn open_port(&mut self, socket: i32, address: SocketAddr) -> Result<()> {
         if self.listening.contains_key(&socket) {
@@ -365,6 +422,7 @@ impl Inner {
     fn end(&mut self, socket: i32) -> Result<Option<Lingering>> {
         self.close_port(socket);
         self.kernel_parts.remove(&socket);
+        self.told.remove(&socket);
         self.call(|sockets, _, now| sockets.close_lingering(now, socket))
     }
 

@@ -1,6 +1,6 @@
 //! One core of the process: the lock, the calls made under it, turns, and the sleep of a thread whose call cannot go on.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -41,6 +41,8 @@ pub(crate) struct Inner {
     pub(crate) sleepers: Sleepers,
     /// The port of each socket that listens.
     pub(crate) listening: HashMap<i32, u16>,
+    /// Sockets that may listen yet and whose port the program has asked for: they keep it.
+    pub(crate) told: HashSet<i32>,
     pub(crate) kernel_parts: KernelParts,
     last_turn: Instant,
     /// When the leader, who sleeps, takes a turn by himself. `None`: never.
@@ -70,6 +72,7 @@ impl Core {
             descriptors: Descriptors::new()?,
             sleepers: Sleepers::default(),
             listening: HashMap::new(),
+            told: HashSet::new(),
             kernel_parts: KernelParts::new(),
             leader_until: None,
             owes_rest: false,
