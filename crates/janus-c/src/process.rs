@@ -58,9 +58,12 @@ fn start() -> Option<Process> {
 
 /// Closes all that is open and waits until what was written has been acknowledged, as long as `close_ms` says.
 pub fn end() {
-    if let Some(process) = started()
-        && let Err(error) = process.end()
-    {
+    let Some(process) = started() else { return };
+    // The process has no handle any more once it has ended: this is said once.
+    if process.handle().is_some_and(|it| it.program_report()) {
+        eprintln!("janus: {}", process.traffic());
+    }
+    if let Err(error) = process.end() {
         eprintln!("janus: {error}");
     }
 }

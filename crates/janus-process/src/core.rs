@@ -14,6 +14,7 @@ use crate::descriptors::{Descriptors, Ours};
 use crate::epoll::KernelParts;
 use crate::kernel::Watched;
 use crate::sleep::{GoesOn, Sleeper, Sleepers, Slept};
+use crate::traffic::Counted;
 use crate::{Errno, Result};
 
 /// A call that finds nothing takes a turn before it says so, if the last was so long ago.
@@ -23,6 +24,7 @@ const STALE: Duration = Duration::from_micros(20);
 pub(crate) struct Core {
     inner: Mutex<Inner>,
     pub(crate) ours: Ours,
+    pub(crate) counted: Counted,
     /// How often somebody has been in here: the guardian sees by it whether anybody is.
     entries: AtomicU64,
     /// Bell and device.
@@ -71,6 +73,7 @@ impl Core {
         Ok(Core {
             inner: Mutex::new(inner),
             ours: Ours::none(),
+            counted: Counted::default(),
             entries: AtomicU64::new(0),
             wakes_by,
         })

@@ -17,6 +17,7 @@ mod kernel;
 mod poll;
 mod process;
 mod sleep;
+mod traffic;
 mod transfer;
 
 pub use epoll::Event;
@@ -24,6 +25,7 @@ pub use janus_posix::{Errno, abi};
 pub use poll::Polled;
 pub use process::Process;
 pub use sleep::GoesOn;
+pub use traffic::Traffic;
 
 /// A result with Linux's error number.
 pub type Result<T> = std::result::Result<T, Errno>;
