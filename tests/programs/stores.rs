@@ -44,7 +44,7 @@ fn redis(world: &World) -> Transcript {
         .filter(|line| line.starts_with("rdb_last_bgsave_status"));
     said.extend(state);
     said += &ask(&["get", "name"]);
-    said += &ask(&["-x", "shutdown", "nosave"]);
+    said += &ask(&["shutdown", "nosave"]);
     said + &server.end().code
 }
 

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use rustix::process::Signal;
+
 use crate::peers::{self, HTTP};
 use crate::world::{PEER, PROGRAM, Transcript, World, compare};
 
@@ -63,14 +65,14 @@ fn nginx(world: &World) -> Transcript {
     let config = world.file(
         "nginx.conf",
         format!(
-            "daemon off; master_process off; user root; pid {};\nevents {{ worker_connections 256; }}\n\
+            "daemon off; error_log stderr crit; master_process off; user root; pid {};\nevents {{ worker_connections 256; }}\n\
              http {{ access_log off; sendfile on; tcp_nopush on;\n{temporary}\
              server {{ listen {PROGRAM}:80; root {site}; }} }}\n",
             world.path("pid"),
         ),
     );
     let prefix = world.path("");
-    let server = world.start(&["nginx", "-p", &prefix, "-c", &config, "-e", "/dev/null"]);
+    let server = world.start(&["nginx", "-p", &prefix, "-c", &config, "-e", "stderr"]);
     let said = asked(world, 80);
     said + &server.terminated().to_string()
 }
@@ -129,7 +131,9 @@ fn haproxy(world: &World) -> Transcript {
         .to_string();
     said += &counted(world, &["-n", "300", "-c", "8"], &url("small"));
     said += &counted(world, &["-k", "-n", "1000", "-c", "16"], &url("small"));
-    said + &server.terminated().code
+    // SIGTERM ends it by that signal.
+    server.signal(Signal::USR1);
+    said + &server.end().code
 }
 
 #[test]

@@ -54,8 +54,12 @@ macro_rules! exec {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
             match may_be_replaced() {
-                // SAFETY: the caller keeps the contract of libc's function of this name.
-                true => unsafe { real::$name($($argument),*) },
+                true => {
+                    // SAFETY: the caller keeps the contract of libc's function of this name.
+                    let failed = unsafe { real::$name($($argument),*) };
+                    janus_c::process::does_not_end();
+                    failed
+                }
                 false => -1,
             }
         }

@@ -41,10 +41,11 @@ pub(crate) fn is_ours(fd: c_int) -> bool {
 /// The process, if it has been started, for a thread that is not in it.
 #[inline]
 pub(crate) fn process() -> Option<&'static Process> {
-    match is_inside() {
-        true => None,
-        false => janus_c::process::started(),
+    if is_inside() {
+        return None;
     }
+    janus_c::process::rest_in_the_end();
+    janus_c::process::started()
 }
 
 /// Whether this is a child that was forked from the process that has the connections.
@@ -56,5 +57,8 @@ pub(crate) fn is_forked() -> bool {
 #[inline]
 pub(crate) fn ours<R>(call: impl FnOnce() -> R) -> R {
     let _inside = Inside::enter();
-    call()
+    let answer = call();
+    // It may be the end that has woken it.
+    janus_c::process::rest_in_the_end();
+    answer
 }
