@@ -87,3 +87,11 @@ pub unsafe extern "C" fn execvp(file: *const c_char, arguments: *const *const c_
     // SAFETY: the caller keeps execvp's contract; the environment is the process's.
     unsafe { execvpe(file, arguments, environ) }
 }
+
+/// A child of vfork has its parent's memory, this library's with it: what it closes on its way to exec would be closed for the parent. A
+/// child of fork is as good to a program, which may not rely on more.
+#[unsafe(no_mangle)]
+pub extern "C" fn vfork() -> libc::pid_t {
+    // SAFETY: the call takes nothing; the child goes on in a copy of this thread.
+    unsafe { libc::fork() }
+}
