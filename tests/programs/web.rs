@@ -1,6 +1,8 @@
 //! Web servers and a proxy, asked by curl and by what loads them.
 
 use std::fs;
+use std::thread;
+use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -95,6 +97,8 @@ fn lighttpd(world: &World) -> Transcript {
     );
     let server = world.start(&["lighttpd", "-D", "-f", &config]);
     let said = asked(world, 8081);
+    // Its exit code tells whether it still had connections.
+    thread::sleep(Duration::from_millis(300));
     said + &server.terminated().code
 }
 
