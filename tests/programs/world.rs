@@ -272,6 +272,18 @@ fn transcript(
     })?
 }
 
+/// Runs a scenario that judges for itself. `Err`: why it cannot run.
+pub fn in_world(sockets: Sockets, needs: &[&str], scenario: fn(&World)) -> Result<(), String> {
+    tools(needs)?;
+    in_own_space(move || {
+        let world = World::new(sockets);
+        run("ip -V")?;
+        world.lay_out();
+        scenario(&world);
+        Ok(())
+    })?
+}
+
 /// Runs a scenario preloaded, and by the kernel's TCP, and compares what was said. `needs`: lines that show whether a program is there.
 pub fn compare(needs: &[&str], scenario: fn(&World) -> Transcript) {
     compare_by(Sockets::Preloaded, needs, scenario);

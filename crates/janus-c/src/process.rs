@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use janus::Runtime;
 use janus_process::{Errno, Process, Result};
+use libc::c_int;
 
 static PROCESS: OnceLock<Option<Process>> = OnceLock::new();
 /// This is a child that was forked from the process: what its memory says of connections is the parent's.
@@ -30,6 +31,23 @@ pub fn get() -> Result<&'static Process> {
 /// Whether this is a child that was forked from the process that has the connections.
 pub fn is_forked() -> bool {
     FORKED.load(Ordering::Relaxed)
+}
+
+/// Whether a descriptor of a forked child was a socket of its parent's, and is still what stands for it.
+#[cold]
+pub fn was_parents(fd: c_int) -> bool {
+    let parents = matches!(PROCESS.get(), Some(Some(process)) if process.has(fd));
+    if !parents {
+        return false;
+    }
+    // The child may have closed it, and opened something else of that number.
+    let (mut domain, mut len) = (0, size_of::<c_int>() as libc::socklen_t);
+    // SAFETY: the value has so much room.
+    let asked = unsafe {
+        let into = (&raw mut domain).cast();
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_DOMAIN, into, &mut len)
+    };
+    asked == 0 && domain == libc::AF_UNIX
 }
 
 /// The process if it has been started, and not in a forked child.

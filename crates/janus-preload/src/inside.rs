@@ -1,6 +1,7 @@
 //! Who is in Janus: a thread in one of its calls, and each thread that was started there. Their calls are libc's.
 
 use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use janus_process::Process;
 use libc::c_int;
@@ -36,6 +37,33 @@ pub(crate) fn is_inside() -> bool {
 #[inline]
 pub(crate) fn is_ours(fd: c_int) -> bool {
     process().is_some_and(|process| process.has(fd))
+}
+
+/// [`is_ours`], for calls that a forked child makes in vain on its parent's sockets: it is told once.
+#[inline]
+pub(crate) fn is_ours_to_use(fd: c_int) -> bool {
+    match process() {
+        Some(process) => process.has(fd),
+        None => {
+            if is_forked() && !is_inside() {
+                tell_child(fd);
+            }
+            false
+        }
+    }
+}
+
+#[cold]
+fn tell_child(fd: c_int) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    let _inside = Inside::enter();
+    if !TOLD.load(Ordering::Relaxed) && janus_c::process::was_parents(fd) {
+        TOLD.store(true, Ordering::Relaxed);
+        eprintln!(
+            "janus: process {} was forked and has none of the sockets of its parent: they work in the parent only",
+            std::process::id()
+        );
+    }
 }
 
 /// The process, if it has been started, for a thread that is not in it.
