@@ -39,6 +39,12 @@ pub(crate) fn is_ours(fd: c_int) -> bool {
     process().is_some_and(|process| process.has(fd))
 }
 
+/// Whether a descriptor is one that Janus works with itself, for a thread that is not in it.
+#[inline]
+pub(crate) fn is_kept(fd: c_int) -> bool {
+    process().is_some_and(|process| process.keeps(fd))
+}
+
 /// [`is_ours`], for calls that a forked child makes in vain on its parent's sockets: it is told once.
 #[inline]
 pub(crate) fn is_ours_to_use(fd: c_int) -> bool {

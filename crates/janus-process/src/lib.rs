@@ -14,6 +14,7 @@ mod descriptors;
 mod epoll;
 mod guardian;
 mod kernel;
+mod own;
 mod poll;
 mod process;
 mod sleep;

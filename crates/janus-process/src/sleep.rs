@@ -3,15 +3,15 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 use crate::kernel::{self, Watched};
-use crate::{Errno, Result, errno};
+use crate::{Errno, Result, errno, own};
 
 /// A thread that may sleep.
 pub(crate) struct Sleeper {
@@ -22,9 +22,7 @@ pub(crate) struct Sleeper {
 /// Its thread is gone.
 impl Drop for Sleeper {
     fn drop(&mut self) {
-        let own = self.bell.as_raw_fd();
-        let mut bells = BELLS.lock().unwrap_or_else(PoisonError::into_inner);
-        bells.retain(|bell| *bell != own);
+        own::forget(self.bell.as_raw_fd());
     }
 }
 
@@ -40,14 +38,6 @@ pub(crate) enum Slept {
 /// Whether a call that reads or writes goes on after a signal was handled (SA_RESTART), asked each time; one that waits for readiness
 /// never does.
 pub type GoesOn = fn() -> bool;
-
-/// Bells of all threads that have slept.
-static BELLS: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
-
-/// Descriptors of threads' bells.
-pub(crate) fn bells() -> Vec<RawFd> {
-    BELLS.lock().unwrap_or_else(PoisonError::into_inner).clone()
-}
 
 thread_local! {
     static MINE: RefCell<Option<Arc<Sleeper>>> = const { RefCell::new(None) };
@@ -71,8 +61,8 @@ impl Sleeper {
 
     pub(crate) fn new() -> Result<Arc<Sleeper>> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(errno)?;
-        let mut bells = BELLS.lock().unwrap_or_else(PoisonError::into_inner);
-        bells.push(bell.as_raw_fd());
+        let bell = own::raised(bell);
+        own::note(bell.as_raw_fd());
         Ok(Arc::new(Sleeper {
             bell,
             asleep: AtomicBool::new(false),

@@ -82,6 +82,20 @@ def duplicates():
     return answer, got
 
 
+def numbers():
+    """Numbers that the program chooses, and all others closed: none of them is anything but the program's."""
+    it = connected()
+    for number in range(20, 60):
+        os.dup2(it.fileno(), number)
+    for number in range(3, 1024):
+        if number != it.fileno():
+            try:
+                os.close(number)
+            except OSError:
+                pass
+    return echo(it), echo(connected())
+
+
 def timeout():
     with connected() as it:
         it.settimeout(0.05)
@@ -241,6 +255,6 @@ def end():
         return it.recv(3)
 
 
-for name in """names options peek messages duplicates timeout nonblocking refused refused_later half_closed waiting file_sent alarmed
+for name in """names options peek messages duplicates numbers timeout nonblocking refused refused_later half_closed waiting file_sent alarmed
         interrupted children mixed reset many end""".split():
     tell(name, globals()[name])
