@@ -119,7 +119,7 @@ pub(crate) unsafe fn bytes<'a>(from: *const libc::c_void, len: usize) -> Result<
 /// A buffer of the caller's to write to.
 ///
 /// # Safety
-/// `len` bytes can be written at `into` while the slice is used, and nobody else does meanwhile.
+/// `len` bytes can be written at `into` while the slice is used, and by no other meanwhile.
 pub(crate) unsafe fn room<'a>(into: *mut libc::c_void, len: usize) -> Result<&'a mut [u8]> {
     match (len, into.is_null()) {
         (0, _) => Ok(&mut []),

@@ -1,4 +1,4 @@
-//! What an executable says of itself: its loader, the symbols that it wants from others, how it was made. 64-bit little-endian ELF, which
+//! An executable's words of itself: its loader, the symbols that it wants from others, how it was made. 64-bit little-endian ELF, which
 //! is all that Janus runs on; whatever is cut or twisted is no executable.
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! What to expect of a program on Janus, from its file and from those of the libraries that it loads.
+//! Expectations of a program on Janus, from its file and from those of the libraries that it loads.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -23,7 +23,7 @@ pub(crate) mod tests;
 
 type Result<T> = std::result::Result<T, Errno>;
 
-/// What a process has open, and what its sockets have in common. The stack is somebody else's: [`Files::over`] brings both together.
+/// All that a process has open, and what its sockets have in common. The stack is somebody else's: [`Files::over`] brings both together.
 #[derive(Default)]
 pub struct Files {
     pub(crate) table: Table,

@@ -1,4 +1,4 @@
-//! Whose a TCP socket is. It begins as Janus's; what it is bound or connected to decides. One that turns out to be the kernel's is made
+//! The owner of a TCP socket. It begins as Janus's; what it is bound or connected to decides. One that turns out to be the kernel's is made
 //! there, gets the options that it was given so far, and takes the descriptor's place.
 
 use std::collections::HashMap;
@@ -59,7 +59,7 @@ fn to_the_kernel(process: &Process, fd: c_int) -> Result<()> {
         SocketAddr::V4(_) => libc::AF_INET,
         SocketAddr::V6(_) => libc::AF_INET6,
     };
-    // SAFETY: the calls take numbers; what the first gives is nobody else's.
+    // SAFETY: the calls take numbers; what the first gives has no other owner.
     let new = unsafe {
         match real::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) {
             -1 => return Err(last_error()),

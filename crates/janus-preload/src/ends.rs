@@ -1,4 +1,4 @@
-//! How a process ends, or becomes another. What it owes is delivered first, as there is nobody who would afterwards.
+//! How a process ends, or becomes another. What it owes is delivered first, as it could not be afterwards.
 
 use libc::{c_char, c_int};
 

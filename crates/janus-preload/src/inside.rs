@@ -1,4 +1,4 @@
-//! Who is in Janus: a thread in one of its calls, and each thread that was started there. Their calls are libc's.
+//! Threads that are in Janus: those in one of its calls, and each that was started there. Their calls are libc's.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering};

@@ -59,7 +59,7 @@ enum Decided {
     Failed(c_int),
 }
 
-/// Whose a socket is that is bound or connected to what the name says.
+/// Decides about a socket that is bound or connected to what the name says.
 ///
 /// # Safety
 /// As for bind.

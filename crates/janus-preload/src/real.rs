@@ -37,7 +37,7 @@ impl Real {
         // SAFETY: the name ends with a zero.
         let address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         if address.is_null() {
-            // Called by nobody: a program that calls it was linked with a libc that has it.
+            // No program calls it: one that calls it was linked with a libc that has it.
             let name = self.name.to_string_lossy();
             eprintln!("janus: this system's libc has no `{name}`");
             std::process::abort();

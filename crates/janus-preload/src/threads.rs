@@ -9,7 +9,7 @@ use crate::real;
 
 type Start = extern "C" fn(*mut c_void) -> *mut c_void;
 
-/// What a thread of Janus's begins with.
+/// The beginning of a thread of Janus's.
 struct Begin {
     start: Start,
     argument: *mut c_void,

@@ -222,7 +222,7 @@ impl Process {
         let lingering = last.map_or(Ok(None), |socket| inner.end(socket))?;
         inner.settle();
         drop(inner);
-        // Last of all, so that the number is nobody's while the socket ends.
+        // Last of all, so that the number is taken while the socket ends.
         drop::<OwnedFd>(number);
         Ok(lingering)
     }
@@ -265,7 +265,7 @@ impl Process {
         inner.descriptors.socket(fd)?;
         replace(fd)?;
         let (number, last) = inner.descriptors.take(&self.core.ours, fd)?;
-        // What is there now is not ours to close.
+        // It is not ours to close any more.
         let _ = number.into_raw_fd();
         let ended = last.map_or(Ok(None), |socket| inner.end(socket));
         inner.settle();

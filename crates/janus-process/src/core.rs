@@ -31,7 +31,7 @@ pub(crate) struct Core {
     wakes_by: Vec<OwnedFd>,
 }
 
-/// What the lock guards.
+/// State that the lock guards.
 pub(crate) struct Inner {
     /// `None` once the process ends.
     pub(crate) seat: Option<Seat>,
@@ -46,7 +46,7 @@ pub(crate) struct Inner {
     leader_until: Option<Instant>,
 }
 
-/// What a try of a call came to.
+/// Outcome of a try of a call.
 pub(crate) enum Attempt<R> {
     Done(Result<R>),
     /// It cannot go on before something happens to this socket; if that takes too long, or a signal is handled, this is what it comes to.
@@ -191,7 +191,7 @@ impl Core {
 
 impl Inner {
     pub(crate) fn seat(&mut self) -> Result<&mut Seat> {
-        // What is called in the middle of the process's end finds nothing open.
+        // A call in the middle of the process's end finds nothing open.
         self.seat.as_mut().ok_or(Errno::EBADF)
     }
 

@@ -20,7 +20,7 @@ struct Open {
     socket: i32,
 }
 
-/// Who is asked without the core's lock whether a descriptor is ours at all.
+/// Numbers of descriptors that are ours, read without the core's lock.
 pub(crate) struct Ours(Box<[AtomicU8]>);
 
 /// The table; changed with the core's lock held.
@@ -33,7 +33,7 @@ pub(crate) struct Descriptors {
 
 impl Ours {
     pub(crate) fn none() -> Ours {
-        // Memory that nobody has touched costs nothing.
+        // Memory that was never touched costs nothing.
         Ours((0..FDS_MAX).map(|_| AtomicU8::new(0)).collect())
     }
 
@@ -90,7 +90,7 @@ impl Descriptors {
             self.names.resize(socket_at + 1, 0);
         }
         self.names[socket_at] += 1;
-        // What had this number was closed behind our back.
+        // The socket of this number was closed behind our back.
         if let Some(stale) = self.open[at].replace(Open { fd, socket }) {
             self.names[stale.socket as usize] -= 1;
             // The number is the new one's.

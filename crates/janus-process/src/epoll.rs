@@ -17,7 +17,7 @@ use crate::process::Process;
 use crate::sleep::Slept;
 use crate::{Errno, Result, errno};
 
-/// What has happened, and the program's word for what it happened to.
+/// An event, and the program's word for its source.
 pub type Event = EpollEvent;
 
 /// The kernel's descriptors are looked at so often, at least, however much of ours is ready.
@@ -166,7 +166,7 @@ impl Inner {
         Ok(())
     }
 
-    /// What is ready now of both parts.
+    /// Takes events that are ready now in both parts.
     fn take_events(&mut self, epfd: RawFd, into: &mut [Event]) -> Result<usize> {
         let instance = self.descriptors.socket(epfd)?;
         let has_kernel = self

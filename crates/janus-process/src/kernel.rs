@@ -24,7 +24,7 @@ pub(crate) fn duplicate_to(fd: &OwnedFd, new: RawFd, flags: DupFlags) -> Result<
     if new < 0 {
         return Err(Errno::EBADF);
     }
-    // SAFETY: the program says that the number may be closed; what it is afterwards nobody else owns.
+    // SAFETY: the program says that the number may be closed; what it is afterwards has no other owner.
     let mut place = unsafe { OwnedFd::from_raw_fd(new) };
     match rustix::io::dup3(fd, &mut place, flags) {
         Ok(()) => Ok(place),

@@ -31,7 +31,7 @@ pub use traffic::Traffic;
 /// A result with Linux's error number.
 pub type Result<T> = std::result::Result<T, Errno>;
 
-/// What the kernel answered.
+/// The kernel's answer.
 fn errno(error: rustix::io::Errno) -> Errno {
     Errno(error.raw_os_error())
 }

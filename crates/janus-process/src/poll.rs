@@ -67,7 +67,7 @@ fn tell(polled: &mut [Polled], kernel: &[Watched], ours: impl Fn(RawFd) -> bool)
 }
 
 impl Inner {
-    /// What is ready of ours: how many, and all sockets that were asked for.
+    /// Looks at ours: how many are ready, and all sockets that were asked for.
     fn look(&mut self, polled: &mut [Polled]) -> Result<(usize, Vec<i32>)> {
         self.call(|sockets, descriptors, now| {
             let (mut told, mut on) = (0, Vec::new());

@@ -1,5 +1,5 @@
 //! Sleeping threads: each has a bell of its own; one of those of a core leads, which means that it sleeps on the core's device too and
-//! takes its turns. The others are rung when something happened to what they wait for, or when nobody leads any more.
+//! takes its turns. The others are rung when something happened to what they wait for, or when none leads any more.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

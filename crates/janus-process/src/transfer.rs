@@ -10,7 +10,7 @@ use crate::process::Process;
 use crate::sleep::GoesOn;
 use crate::{Errno, Result};
 
-/// What a call has come to when it can go on no further.
+/// Outcome of a call that can go on no further.
 fn so_far(done: usize) -> Result<usize> {
     match done {
         0 => Err(Errno::EAGAIN),
@@ -127,7 +127,7 @@ impl Process {
     }
 }
 
-/// What a try has come to, which is noted in `done`.
+/// Outcome of a try, which is noted in `done`.
 #[inline]
 fn attempt(
     done: &mut usize,

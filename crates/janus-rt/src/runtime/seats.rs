@@ -35,7 +35,7 @@ pub struct SeatCrew(Crew);
 /// [`wakes_by`](Seat::wakes_by) says so.
 pub struct Seat {
     shard: Shard,
-    /// When it was told that nobody takes turns, and nobody has since.
+    /// The time at which it was told that no thread takes turns, if none has since.
     asleep: Option<Instant>,
 }
 
@@ -152,7 +152,7 @@ impl Seat {
         self.shard.wakes_by()
     }
 
-    /// Says that nobody takes turns, or calls, until a descriptor is readable or the time that is answered is up (`Some(None)`: for ever). `None`:
+    /// Says that no thread takes turns, or calls, until a descriptor is readable or the time that is answered is up (`Some(None)`: for ever). `None`:
     /// there is something to do already.
     pub fn sleep(&mut self) -> Option<Option<Duration>> {
         self.wake();
@@ -190,7 +190,7 @@ impl Seat {
         Ok(port)
     }
 
-    /// Nobody listens on the port any more.
+    /// No socket listens on the port any more.
     pub fn close_port(&mut self, port: u16) {
         let ctx = &self.shard.ctx;
         if ctx.shared.control.release(ctx.core, port) {

@@ -43,7 +43,7 @@ impl Shard {
         Ok(Some(timeout))
     }
 
-    /// The same for a wait that also ends on what is readable already.
+    /// Another such wait, which also ends on what is readable already.
     pub(crate) fn lie_down(&mut self) -> Option<Option<Duration>> {
         self.sample_before_sleep();
         let timeout = self.may_sleep()?;
