@@ -21,4 +21,5 @@ mod life;
 mod raw;
 mod ready;
 mod real;
+mod stdio;
 mod threads;

@@ -1,5 +1,6 @@
 """Calls one by one against a peer that sends back what comes and ends when it is told `end`; prints what each came to."""
 import array
+import ctypes
 import errno
 import os
 import select
@@ -94,6 +95,26 @@ def numbers():
             except OSError:
                 pass
     return echo(it), echo(connected())
+
+
+def stdio():
+    """A stream of the C library's for each direction, and one for both."""
+    libc = ctypes.CDLL(None)
+    libc.fdopen.restype = ctypes.c_void_p
+    it = connected()
+    answers = []
+    into = libc.fdopen(os.dup(it.fileno()), b"w")
+    back = libc.fdopen(os.dup(it.fileno()), b"r")
+    both = libc.fdopen(os.dup(it.fileno()), b"r+")
+    line = ctypes.create_string_buffer(100)
+    for writes, reads in [(into, back), (both, both), (into, both), (both, back), (both, both)]:
+        libc.fputs(b"a line by stdio\n", ctypes.c_void_p(writes))
+        flushed = libc.fflush(ctypes.c_void_p(writes))
+        libc.fgets(line, 100, ctypes.c_void_p(reads))
+        answers.append((flushed, line.value))
+    answers.append(libc.fileno(ctypes.c_void_p(both)) > it.fileno())
+    answers += [libc.fclose(ctypes.c_void_p(stream)) for stream in (into, back, both)]
+    return answers, echo(it)
 
 
 def timeout():
@@ -255,6 +276,6 @@ def end():
         return it.recv(3)
 
 
-for name in """names options peek messages duplicates numbers timeout nonblocking refused refused_later half_closed waiting file_sent alarmed
+for name in """names options peek messages duplicates numbers stdio timeout nonblocking refused refused_later half_closed waiting file_sent alarmed
         interrupted children mixed reset many end""".split():
     tell(name, globals()[name])
