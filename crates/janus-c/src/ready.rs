@@ -48,9 +48,9 @@ unsafe fn poll_for(fds: *mut pollfd, count: nfds_t, limit: Option<Duration>) -> 
     if count > 0 && fds.is_null() {
         return Err(Errno::EFAULT);
     }
-    // SAFETY: the caller keeps poll's contract: so many places are there, and his alone.
     let fds = match count {
         0 => &mut [],
+        // SAFETY: the caller keeps poll's contract: so many places are there, and his alone.
         _ => unsafe { core::slice::from_raw_parts_mut(fds, count) },
     };
     let mut polled: Vec<Polled> = fds

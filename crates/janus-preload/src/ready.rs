@@ -166,7 +166,7 @@ pub unsafe extern "C" fn epoll_ctl(
     event: *mut epoll_event,
 ) -> c_int {
     let Some(process) = inside::process() else {
-        // SAFETY: the caller keeps epoll_ctl's contract, here and below.
+        // SAFETY: the caller keeps epoll_ctl's contract.
         return unsafe { real::epoll_ctl(epfd, op, fd, event) };
     };
     if process.has(fd) && !process.has(epfd) {
@@ -175,6 +175,7 @@ pub unsafe extern "C" fn epoll_ctl(
             return janus_c::fail(error);
         }
     }
+    // SAFETY: the caller keeps epoll_ctl's contract.
     unsafe {
         match process.has(epfd) {
             true => ours(|| ready::epoll_ctl(epfd, op, fd, event)),
