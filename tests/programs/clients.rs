@@ -43,6 +43,18 @@ fn curl_fetches_and_sends() {
     compare(&["curl --version"], curl);
 }
 
+/// A process that may have few descriptors: Janus's own take none of those that the program counts on.
+fn with_few_descriptors(world: &World) -> Transcript {
+    peers::http();
+    let line = format!("ulimit -n 64; exec curl -sS {}?[1-3]", url("small"));
+    world.run(&["bash", "-c", &line]).well().to_string()
+}
+
+#[test]
+fn curl_with_few_descriptors() {
+    compare(&["curl --version", "bash --version"], with_few_descriptors);
+}
+
 #[test]
 fn curl_by_the_command() {
     compare_by(Sockets::Run, &["curl --version"], curl);

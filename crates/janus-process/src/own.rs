@@ -5,11 +5,18 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::fcntl_dupfd_cloexec;
+use rustix::process::{Resource, getrlimit};
 
 use crate::descriptors::FDS_MAX;
 
-/// The lowest number that Janus takes for itself, where the system allows it.
+/// The lowest number that Janus takes for itself, where the process may have twice as many.
 const LEAST: RawFd = 300;
+
+fn least() -> RawFd {
+    let limit = getrlimit(Resource::Nofile).current;
+    let half = limit.and_then(|limit| RawFd::try_from(limit / 2).ok());
+    half.map_or(LEAST, |half| half.min(LEAST))
+}
 
 /// A bit for each number. A process has one table of descriptors, whatever the number of cores in it.
 static OWN: [AtomicU64; FDS_MAX / 64] = [const { AtomicU64::new(0) }; FDS_MAX / 64];
@@ -48,12 +55,10 @@ pub(crate) fn all() -> Vec<RawFd> {
 
 /// Calls what opens descriptors while all lower numbers are taken.
 pub(crate) fn above<R>(file: &OwnedFd, open: impl FnOnce() -> R) -> R {
-    let mut taken = Vec::new();
-    // Where the system allows no more it is as well with lower ones.
-    while let Ok(fd) = fcntl_dupfd_cloexec(file, 0) {
-        if fd.as_raw_fd() >= LEAST {
-            break;
-        }
+    let (mut taken, least) = (Vec::new(), least());
+    while let Ok(fd) = fcntl_dupfd_cloexec(file, 0)
+        && fd.as_raw_fd() < least
+    {
         taken.push(fd);
     }
     let opened = open();
@@ -63,5 +68,5 @@ pub(crate) fn above<R>(file: &OwnedFd, open: impl FnOnce() -> R) -> R {
 
 /// A descriptor under a high number.
 pub(crate) fn raised(fd: OwnedFd) -> OwnedFd {
-    fcntl_dupfd_cloexec(&fd, LEAST).unwrap_or(fd)
+    fcntl_dupfd_cloexec(&fd, least()).unwrap_or(fd)
 }
