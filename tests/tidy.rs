@@ -75,9 +75,9 @@ const UNSAFE_ROOMS: &[&str] = &[
     "janus-rt",
     "janus-dpdk-sys",
     "janus-packetdrill",
-    "janus-process",
-    "janus-preload",
     "janus-c",
+    "janus-preload",
+    "janus-process",
 ];
 
 fn root() -> &'static Path {

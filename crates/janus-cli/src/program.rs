@@ -50,8 +50,8 @@ const NOTES: &[(&[&str], &str)] = &[
         "it sends files: they are read and sent, which is a copy more than the kernel makes",
     ),
     (
-        &["fdopen"],
-        "it may use stdio on a descriptor: on a socket of Janus's that fails, as stdio goes past every library",
+        &["dprintf", "vdprintf", "__dprintf_chk", "__vdprintf_chk"],
+        "it may print to a descriptor by dprintf: on a socket of Janus's that fails, as it goes past every library",
     ),
     (
         &["io_uring_setup", "io_uring_queue_init"],

@@ -36,6 +36,8 @@ pub(crate) fn run(args: &Args) -> janus::Result<ExitCode> {
     let others = env::var("LD_PRELOAD").unwrap_or_default();
     let both = format!("{} {others}", library.display());
     command.env("LD_PRELOAD", both.trim_end());
+    // It is meant for this command; the program's Janus knows no setting of this name, and would say so.
+    command.env_remove(VARIABLE);
     for (key, value) in [
         ("JANUS_PROGRAM_OURS", &args.ours),
         ("JANUS_PROGRAM_KERNEL", &args.kernel),

@@ -5,7 +5,7 @@ use libc::{
     c_int, c_uint, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec,
 };
 
-use crate::inside::{is_ours, ours};
+use crate::inside::{is_ours_to_use, ours};
 use crate::real;
 
 /// A function of libc's that is asked whose its first argument is.
@@ -15,7 +15,7 @@ macro_rules! by_descriptor {
         pub unsafe extern "C" fn $name(fd: c_int, $($argument: $type),*) -> $result {
             // SAFETY: the caller keeps the contract of libc's function of this name.
             unsafe {
-                match is_ours(fd) {
+                match is_ours_to_use(fd) {
                     true => ours(|| $ours(fd, $($argument),*)),
                     false => real::$name(fd, $($argument),*),
                 }

@@ -17,6 +17,7 @@ pub extern "C" fn close(fd: c_int) -> c_int {
             choice::forget(fd);
             calls::close(fd)
         }),
+        false if inside::is_kept(fd) => janus_c::fail(janus_process::Errno::EBADF),
         // SAFETY: the call takes a number.
         false => unsafe { real::close(fd) },
     }
@@ -101,6 +102,10 @@ fn replace(fd: c_int, new: c_int, flags: c_int, kernels: impl FnOnce() -> c_int)
         return kernels();
     };
     let _inside = Inside::enter();
+    if process.keeps(new) {
+        // As if it were beyond what the system allows.
+        return janus_c::fail(janus_process::Errno::EBADF);
+    }
     if process.has(fd) {
         return match process.duplicate_to(fd, new, flags & libc::O_CLOEXEC != 0) {
             Ok(()) => new,

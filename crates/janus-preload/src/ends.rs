@@ -54,8 +54,12 @@ macro_rules! exec {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
             match may_be_replaced() {
-                // SAFETY: the caller keeps the contract of libc's function of this name.
-                true => unsafe { real::$name($($argument),*) },
+                true => {
+                    // SAFETY: the caller keeps the contract of libc's function of this name.
+                    let failed = unsafe { real::$name($($argument),*) };
+                    janus_c::process::does_not_end();
+                    failed
+                }
                 false => -1,
             }
         }
@@ -66,13 +70,6 @@ exec! {
     execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char);
     fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char);
     execvpe(file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char);
-}
-
-/// A child that shares its parent's memory would close the parent's sockets when it closes its own descriptors: it gets a copy.
-#[unsafe(no_mangle)]
-pub extern "C" fn vfork() -> libc::pid_t {
-    // SAFETY: the call takes nothing.
-    unsafe { libc::fork() }
 }
 
 unsafe extern "C" {
@@ -89,4 +86,12 @@ pub unsafe extern "C" fn execv(path: *const c_char, arguments: *const *const c_c
 pub unsafe extern "C" fn execvp(file: *const c_char, arguments: *const *const c_char) -> c_int {
     // SAFETY: the caller keeps execvp's contract; the environment is the process's.
     unsafe { execvpe(file, arguments, environ) }
+}
+
+/// A child of vfork has its parent's memory, this library's with it: what it closes on its way to exec would be closed for the parent. A
+/// child of fork is as good to a program, which may not rely on more.
+#[unsafe(no_mangle)]
+pub extern "C" fn vfork() -> libc::pid_t {
+    // SAFETY: the call takes nothing; the child goes on in a copy of this thread.
+    unsafe { libc::fork() }
 }

@@ -1,6 +1,7 @@
 //! Threads that are in Janus: one in a call of its, and each that was started there. Their calls are libc's.
 
 use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use janus_process::{Process, interrupts};
 use libc::c_int;
@@ -57,13 +58,47 @@ pub(crate) fn is_ours(fd: c_int) -> bool {
     process().is_some_and(|process| process.has(fd))
 }
 
+/// Whether a descriptor is one that Janus works with itself, for a thread that is not in it.
+#[inline]
+pub(crate) fn is_kept(fd: c_int) -> bool {
+    process().is_some_and(|process| process.keeps(fd))
+}
+
+/// [`is_ours`], for calls that a forked child makes in vain on its parent's sockets: it is told once.
+#[inline]
+pub(crate) fn is_ours_to_use(fd: c_int) -> bool {
+    match process() {
+        Some(process) => process.has(fd),
+        None => {
+            if is_forked() && !is_inside() {
+                tell_child(fd);
+            }
+            false
+        }
+    }
+}
+
+#[cold]
+fn tell_child(fd: c_int) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    let _inside = Inside::enter();
+    if !TOLD.load(Ordering::Relaxed) && janus_c::process::was_parents(fd) {
+        TOLD.store(true, Ordering::Relaxed);
+        eprintln!(
+            "janus: process {} was forked and has none of the sockets of its parent: they work in the parent only",
+            std::process::id()
+        );
+    }
+}
+
 /// The process, if it has been started, for a thread that is not in it.
 #[inline]
 pub(crate) fn process() -> Option<&'static Process> {
-    match is_inside() {
-        true => None,
-        false => janus_c::process::started(),
+    if is_inside() {
+        return None;
     }
+    janus_c::process::rest_in_the_end();
+    janus_c::process::started()
 }
 
 /// Whether this is a child that was forked from the process that has the connections.
@@ -75,5 +110,8 @@ pub(crate) fn is_forked() -> bool {
 #[inline]
 pub(crate) fn ours<R>(call: impl FnOnce() -> R) -> R {
     let _inside = Inside::enter();
-    call()
+    let answer = call();
+    // It may be the end that has woken it.
+    janus_c::process::rest_in_the_end();
+    answer
 }

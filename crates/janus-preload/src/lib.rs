@@ -22,4 +22,5 @@ mod raw;
 mod ready;
 mod real;
 mod signals;
+mod stdio;
 mod threads;

@@ -4,7 +4,7 @@ use janus_c::calls;
 use libc::{c_int, c_void, sockaddr, socklen_t};
 
 use crate::choice;
-use crate::inside::{self, Inside, is_inside, is_ours, ours};
+use crate::inside::{self, Inside, is_inside, is_ours, is_ours_to_use, ours};
 use crate::{real, signals};
 
 #[unsafe(no_mangle)]
@@ -93,7 +93,7 @@ pub extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 pub unsafe extern "C" fn accept(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
     // SAFETY: the caller keeps accept's contract.
     unsafe {
-        match is_ours(fd) {
+        match is_ours_to_use(fd) {
             true => ours(|| calls::accept4(fd, name, len, 0)),
             false => real::accept(fd, name, len),
         }
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn accept4(
 ) -> c_int {
     // SAFETY: the caller keeps accept4's contract.
     unsafe {
-        match is_ours(fd) {
+        match is_ours_to_use(fd) {
             true => ours(|| calls::accept4(fd, name, len, flags)),
             false => real::accept4(fd, name, len, flags),
         }

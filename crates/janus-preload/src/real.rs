@@ -5,9 +5,9 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
-    c_char, c_int, c_uint, c_ulong, c_void, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t,
-    off_t, off64_t, pollfd, pthread_attr_t, pthread_t, sigset_t, size_t, sockaddr, socklen_t,
-    ssize_t, timespec, timeval,
+    FILE, c_char, c_int, c_uint, c_ulong, c_void, epoll_event, fd_set, iovec, mmsghdr, msghdr,
+    nfds_t, off_t, off64_t, pollfd, pthread_attr_t, pthread_t, sigset_t, size_t, sockaddr,
+    socklen_t, ssize_t, timespec, timeval,
 };
 
 /// A function of libc's.
@@ -124,5 +124,7 @@ real! {
     execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     execvpe(file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
+    fileno(stream: *mut FILE) -> c_int;
     syscall(number: libc::c_long, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong, e: c_ulong, f: c_ulong) -> libc::c_long;
 }

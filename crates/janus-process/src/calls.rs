@@ -57,7 +57,10 @@ impl Process {
         self.core.call(|sockets, descriptors, now| {
             let socket = sockets.socket(domain, kind, protocol)?;
             match descriptors.reserve(kind & abi::SOCK_CLOEXEC != 0) {
-                Ok(fd) => Ok(descriptors.put(&self.core.ours, fd, socket)),
+                Ok(fd) => {
+                    self.core.counted.socket();
+                    Ok(descriptors.put(&self.core.ours, fd, socket))
+                }
                 Err(error) => {
                     sockets.close(now, socket)?;
                     Err(error)
@@ -108,7 +111,7 @@ impl Process {
     /// Linux's.
     pub fn accept4(&self, fd: RawFd, flags: i32, goes_on: GoesOn) -> Result<(RawFd, SocketAddr)> {
         let ours = &self.core.ours;
-        self.core.block(goes_on, |sockets, descriptors, now| {
+        let accepted = self.core.block(goes_on, |sockets, descriptors, now| {
             let socket = match descriptors.socket(fd) {
                 Ok(socket) => socket,
                 Err(error) => return Attempt::Done(Err(error)),
@@ -144,7 +147,8 @@ impl Process {
                 },
                 (Err(error), _) => Attempt::Done(Err(error)),
             }
-        })
+        });
+        accepted.inspect(|_| self.core.counted.socket())
     }
 
     /// `connect(2)`; `None` is AF_UNSPEC.

@@ -15,6 +15,7 @@ use crate::epoll::KernelParts;
 use crate::kernel::Watched;
 use crate::loans::Loans;
 use crate::sleep::{CLOSED, GoesOn, Sleeper, Sleepers, Slept};
+use crate::traffic::Counted;
 use crate::{Errno, Result};
 
 /// A call that finds nothing takes a turn before it says so, if the last was so long ago.
@@ -26,6 +27,7 @@ pub(crate) struct Core {
     pub(crate) ours: Ours,
     /// Taken while the lock above is held, or without it; never the other way round.
     pub(crate) loans: Mutex<Loans>,
+    pub(crate) counted: Counted,
     /// How often somebody has been in here: the guardian sees by it whether anybody is.
     entries: AtomicU64,
     /// Bell and device.
@@ -81,6 +83,7 @@ impl Core {
             inner: Mutex::new(inner),
             ours: Ours::none(),
             loans: Mutex::default(),
+            counted: Counted::default(),
             entries: AtomicU64::new(0),
             wakes_by,
         })

@@ -11,7 +11,7 @@ use crate::kernel;
 use crate::{Errno, Result, errno};
 
 /// Descriptors are below this; more than `fs.nr_open` lets a process have by default.
-const FDS_MAX: usize = 1 << 20;
+pub(crate) const FDS_MAX: usize = 1 << 20;
 
 /// A descriptor of ours.
 struct Open {

@@ -4,8 +4,6 @@
 
 use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
-use std::sync::{Mutex, PoisonError};
-
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::DupFlags;
 
@@ -47,24 +45,6 @@ pub(crate) fn open_descriptors() -> Vec<RawFd> {
     // The folder itself was open, and is not any more.
     numbers.retain(|fd| named(*fd).is_ok_and(|fd| rustix::io::fcntl_getfd(fd).is_ok()));
     numbers
-}
-
-/// Descriptors that were opened since the start, and are no program's to close.
-static KEPT: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
-
-/// A program that closes all that it has leaves this one.
-pub fn keep(fd: RawFd) {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(fd);
-}
-
-/// It is closed.
-pub(crate) fn forget(fd: RawFd) {
-    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    kept.retain(|it| *it != fd);
-}
-
-pub(crate) fn kept() -> Vec<RawFd> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// Rings a bell; -1 is none. Allowed in a handler of a signal.

@@ -16,18 +16,21 @@ mod guardian;
 pub mod interrupts;
 mod kernel;
 mod loans;
+mod own;
 mod poll;
 mod process;
 mod sleep;
+mod traffic;
 mod transfer;
 
 pub use epoll::Event;
 pub use janus_posix::{Errno, abi};
-pub use kernel::keep;
 pub use loans::Loan;
+pub use own::note as keep;
 pub use poll::Polled;
 pub use process::Process;
 pub use sleep::GoesOn;
+pub use traffic::Traffic;
 
 /// A result with Linux's error number.
 pub type Result<T> = std::result::Result<T, Errno>;

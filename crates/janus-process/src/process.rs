@@ -8,7 +8,7 @@ use janus::{BoxError, Builder, Handle, SeatCrew};
 
 use crate::core::Core;
 use crate::guardian::Guardian;
-use crate::kernel;
+use crate::{kernel, own};
 
 /// All that a process has of Janus: one core, what is open, a guardian.
 pub struct Process {
@@ -31,6 +31,16 @@ impl Process {
     /// Those of [`Builder::build_seats`]: settings, the device, the system.
     pub fn start(builder: Builder) -> Result<Process, BoxError> {
         let before = kernel::open_descriptors();
+        let file = std::fs::File::open("/dev/null")?.into();
+        let mut process = own::above(&file, || Process::open(builder))?;
+        drop(file);
+        process.started_with = kernel::open_descriptors();
+        process.started_with.retain(|fd| !before.contains(fd));
+        process.started_with.iter().for_each(|fd| own::note(*fd));
+        Ok(process)
+    }
+
+    fn open(builder: Builder) -> Result<Process, BoxError> {
         let (handle, seats, crew) = builder.cores(1).build_seats()?.into_parts();
         let seat = seats.into_iter().next().ok_or("a runtime without a core")?;
         let core = Arc::new(Core::new(seat).map_err(|error| error.text())?);
@@ -40,12 +50,10 @@ impl Process {
             crew,
             guardian,
         };
-        let mut started_with = kernel::open_descriptors();
-        started_with.retain(|fd| !before.contains(fd));
         Ok(Process {
             core,
             rest: Mutex::new(Some(rest)),
-            started_with,
+            started_with: Vec::new(),
         })
     }
 
@@ -57,11 +65,13 @@ impl Process {
 
     /// Descriptors that Janus works with itself, in their order. Who closes all that he has leaves these.
     pub fn own_descriptors(&self) -> Vec<RawFd> {
-        let open = self.open_descriptors();
-        let all = self.started_with.iter().copied().chain(kernel::kept());
-        let mut own: Vec<RawFd> = all.filter(|fd| !open.contains(fd)).collect();
-        own.sort_unstable();
-        own
+        own::all()
+    }
+
+    /// Whether a descriptor is one that Janus works with itself: the program was never given it.
+    #[inline]
+    pub fn keeps(&self, fd: RawFd) -> bool {
+        own::is(fd)
     }
 
     /// The runtime underneath: reports, settings.
@@ -102,6 +112,7 @@ impl Process {
         }
         drop(guardian);
         let seat = self.core.lock().seat.take();
+        self.started_with.iter().for_each(|fd| own::forget(*fd));
         crew.end(&handle, seat.into_iter().collect())
     }
 }

@@ -12,7 +12,7 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 use crate::interrupts;
 use crate::kernel::{self, Watched};
-use crate::{Errno, Result, errno};
+use crate::{Errno, Result, errno, own};
 
 /// A thread that may sleep.
 pub(crate) struct Sleeper {
@@ -23,7 +23,7 @@ pub(crate) struct Sleeper {
 /// Its thread is gone.
 impl Drop for Sleeper {
     fn drop(&mut self) {
-        kernel::forget(self.bell.as_raw_fd());
+        own::forget(self.bell.as_raw_fd());
     }
 }
 
@@ -65,7 +65,8 @@ impl Sleeper {
 
     pub(crate) fn new() -> Result<Arc<Sleeper>> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(errno)?;
-        kernel::keep(bell.as_raw_fd());
+        let bell = own::raised(bell);
+        own::note(bell.as_raw_fd());
         Ok(Arc::new(Sleeper {
             bell,
             asleep: AtomicBool::new(false),

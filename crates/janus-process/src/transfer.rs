@@ -3,7 +3,7 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::RawFd;
 
-use janus_posix::{Progress, Sockets};
+use janus_posix::{Progress, Sockets, abi};
 
 use crate::core::Attempt;
 use crate::process::Process;
@@ -31,13 +31,23 @@ impl Process {
         goes_on: GoesOn,
     ) -> Result<usize> {
         let mut done = 0;
-        self.core.block(goes_on, |sockets, descriptors, now| {
+        let received = self.core.block(goes_on, |sockets, descriptors, now| {
             let tried = descriptors.socket(fd).and_then(|socket| {
                 let progress = sockets.receive(now, socket, into, flags, done)?;
                 Ok((socket, progress))
             });
             attempt(&mut done, tried, |socket| sockets.receive_timeout(socket))
-        })
+        });
+        self.count_received(received, flags)
+    }
+
+    fn count_received(&self, received: Result<usize>, flags: i32) -> Result<usize> {
+        if let Ok(bytes) = received
+            && flags & abi::MSG_PEEK == 0
+        {
+            self.core.counted.received(bytes);
+        }
+        received
     }
 
     /// `recvmsg(2)`: bytes received, and `msg_flags`. `control` gets what there is room for.
@@ -62,7 +72,8 @@ impl Process {
             });
             attempt(&mut done, tried, |socket| sockets.receive_timeout(socket))
         });
-        received.map(|received| (received, told))
+        let received = self.count_received(received, flags)?;
+        Ok((received, told))
     }
 
     /// `send(2)`, `write(2)`, `writev(2)`. SIGPIPE is the caller's affair.
@@ -105,13 +116,14 @@ impl Process {
         mut send: impl FnMut(&mut Sockets<'_>, i32, janus_tcp::Instant, usize) -> Result<Progress>,
     ) -> Result<usize> {
         let mut done = 0;
-        self.core.block(goes_on, |sockets, descriptors, now| {
+        let sent = self.core.block(goes_on, |sockets, descriptors, now| {
             let tried = descriptors.socket(fd).and_then(|socket| {
                 let progress = send(sockets, socket, now, done)?;
                 Ok((socket, progress))
             });
             attempt(&mut done, tried, |socket| sockets.send_timeout(socket))
-        })
+        });
+        sent.inspect(|bytes| self.core.counted.sent(*bytes))
     }
 }
 

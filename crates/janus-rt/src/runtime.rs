@@ -187,6 +187,11 @@ impl Handle {
         is_ours(&settings.program_ours, &settings.program_kernel, at)
     }
 
+    /// Whether an unmodified program is to say at its end what went through its sockets: key `program_report`.
+    pub fn program_report(&self) -> bool {
+        self.0.settings.get().program_report
+    }
+
     /// Returns the admission rules of the polling cores. A change counts from each core's next burst on.
     pub fn admission(&self) -> Admission {
         self.0.ingress.admission.clone()

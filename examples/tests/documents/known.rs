@@ -59,6 +59,14 @@ pub(crate) const BLOCKS: &[Known] = &[
         given: "",
     },
     Known {
+        file: "docs/programs.md",
+        begins: "cargo build --release -p janus-cli -p janus-preload",
+        needs: &[Need::Never(
+            "starts a server that serves on; tests/programs does this with each program",
+        )],
+        given: "",
+    },
+    Known {
         file: "docs/metrics.md",
         begins: "JANUS_ADMIN=9464",
         needs: &[Need::Program("curl")],

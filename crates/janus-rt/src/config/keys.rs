@@ -181,6 +181,9 @@ keys! {
     /// Of an unmodified program's TCP sockets: those that stay the kernel's.
     program_kernel: List<Place, LIST_MAX> = Vec::new(), usually "none besides loopback";
 
+    /// At its end an unmodified program prints a line that says how many sockets, connections and bytes were Janus's.
+    program_report: Switch = false;
+
     /// `drop`: packets from addresses that no host can have (loopback, groups, reserved ones, our own), or for such, are dropped where they
     /// come in; `pass`: they are left to the stack.
     admission_martians: Martians, live Change::Rules, usually "`drop` on `tap`, `xdp` and `dpdk`, else `pass`";

@@ -510,6 +510,7 @@ fn what_is_said_of_any_key_is_shown() {
         portal_listen = "192.0.2.5,2001:db8::5"
         program_ours = "127.0.0.1:80"
         program_kernel = "any"
+        program_report = true
         signals = false
         tap_shared = true
         shutdown_ms = 1500

@@ -1,0 +1,73 @@
+//! Descriptors that Janus works with itself. They stand above the numbers that programs choose for themselves (a shell's `3>`, a daemon's
+//! 0 to 2), and are known, so that a program that closes every number there is does not close them.
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::process::{Resource, getrlimit};
+
+use crate::descriptors::FDS_MAX;
+
+/// The lowest number that Janus takes for itself, where the process may have twice as many.
+const LEAST: RawFd = 300;
+
+fn least() -> RawFd {
+    let limit = getrlimit(Resource::Nofile).current;
+    let half = limit.and_then(|limit| RawFd::try_from(limit / 2).ok());
+    half.map_or(LEAST, |half| half.min(LEAST))
+}
+
+/// A bit for each number. A process has one table of descriptors, whatever the number of cores in it.
+static OWN: [AtomicU64; FDS_MAX / 64] = [const { AtomicU64::new(0) }; FDS_MAX / 64];
+
+fn place(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
+    let fd = usize::try_from(fd).ok()?;
+    Some((OWN.get(fd / 64)?, 1 << (fd % 64)))
+}
+
+/// Whether a descriptor is one that Janus works with.
+#[inline]
+pub(crate) fn is(fd: RawFd) -> bool {
+    place(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+}
+
+/// A descriptor that is Janus's: a program that closes all that it has leaves it.
+pub fn note(fd: RawFd) {
+    if let Some((word, bit)) = place(fd) {
+        word.fetch_or(bit, Ordering::Relaxed);
+    }
+}
+
+pub(crate) fn forget(fd: RawFd) {
+    if let Some((word, bit)) = place(fd) {
+        word.fetch_and(!bit, Ordering::Relaxed);
+    }
+}
+
+/// All of them, in their order.
+pub(crate) fn all() -> Vec<RawFd> {
+    let words = OWN.iter().zip((0..).step_by(64));
+    let some = words.filter(|(word, _)| word.load(Ordering::Relaxed) != 0);
+    some.flat_map(|(_, first)| first..first + 64)
+        .filter(|fd| is(*fd))
+        .collect()
+}
+
+/// Calls what opens descriptors while all lower numbers are taken.
+pub(crate) fn above<R>(file: &OwnedFd, open: impl FnOnce() -> R) -> R {
+    let (mut taken, least) = (Vec::new(), least());
+    while let Ok(fd) = fcntl_dupfd_cloexec(file, 0)
+        && fd.as_raw_fd() < least
+    {
+        taken.push(fd);
+    }
+    let opened = open();
+    drop(taken);
+    opened
+}
+
+/// A descriptor under a high number.
+pub(crate) fn raised(fd: OwnedFd) -> OwnedFd {
+    fcntl_dupfd_cloexec(&fd, least()).unwrap_or(fd)
+}

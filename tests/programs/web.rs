@@ -1,0 +1,170 @@
+//! Web servers and a proxy, asked by curl and by what loads them.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::peers::{self, HTTP};
+use crate::world::{PEER, PROGRAM, Transcript, World, compare};
+
+fn site(world: &World) -> String {
+    let site = world.path("site");
+    fs::create_dir_all(&site).expect("a temporary directory");
+    world.file("site/index.html", "hello\n");
+    world.file("site/big", peers::big());
+    site
+}
+
+/// curl fetches a page, a large file, a part of it and what is not there; then many requests come, new connections and kept ones.
+fn asked(world: &World, port: u16) -> Transcript {
+    peers::answers(port);
+    let url = |path: &str| format!("http://{PROGRAM}:{port}/{path}");
+    let out = world.path("got");
+    let mut said = world
+        .peer(&["curl", "-sS", &url("index.html")])
+        .well()
+        .to_string();
+    for part in [&["-sS"][..], &["-sS", "-r", "1000000-1000999"]] {
+        let mut words = vec!["curl", "-o", &out, "-w", "%{http_code} "];
+        words.extend(part);
+        let url = url("big");
+        words.push(&url);
+        said += &world.peer(&words).well().out;
+        said += &peers::told("big", &fs::read(&out).expect("what was fetched"));
+    }
+    let none = url("none");
+    let words = ["curl", "-sS", "-o", &out, "-w", "%{http_code}", &none];
+    said += &world.peer(&words).well().out;
+    said += &counted(world, &["-n", "400", "-c", "8"], &url("index.html"));
+    said += &counted(world, &["-k", "-n", "2000", "-c", "16"], &url("index.html"));
+    let load = world
+        .peer(&["wrk", "-t1", "-c16", "-d1", &url("index.html")])
+        .well();
+    let errors = load.out.contains("Socket errors") || load.out.contains("Non-2xx");
+    said + &format!("wrk saw errors: {errors}\n")
+}
+
+/// What ab counts.
+fn counted(world: &World, how: &[&str], url: &str) -> Transcript {
+    let mut words = vec!["ab", "-q"];
+    words.extend(how);
+    words.push(url);
+    let ab = world.peer(&words).well();
+    let wanted = ["Complete requests", "Failed requests", "HTML transferred"];
+    let lines = ab.out.lines();
+    let counts = lines.filter(|line| wanted.iter().any(|wanted| line.starts_with(wanted)));
+    counts.map(|line| format!("{line}\n")).collect()
+}
+
+fn nginx(world: &World) -> Transcript {
+    let site = site(world);
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .iter()
+        .map(|of| format!("{of}_temp_path {};\n", world.path(of)))
+        .collect();
+    let config = world.file(
+        "nginx.conf",
+        format!(
+            "daemon off; error_log stderr crit; master_process off; user root; pid {};\nevents {{ worker_connections 256; }}\n\
+             http {{ access_log off; sendfile on; tcp_nopush on;\n{temporary}\
+             server {{ listen {PROGRAM}:80; root {site}; }} }}\n",
+            world.path("pid"),
+        ),
+    );
+    let prefix = world.path("");
+    let server = world.start(&["nginx", "-p", &prefix, "-c", &config, "-e", "stderr"]);
+    let said = asked(world, 80);
+    said + &server.terminated().to_string()
+}
+
+#[test]
+fn nginx_with_sendfile() {
+    compare(
+        &["nginx -v", "curl --version", "ab -V", "wrk --version"],
+        nginx,
+    );
+}
+
+fn lighttpd(world: &World) -> Transcript {
+    let site = site(world);
+    let config = world.file(
+        "lighttpd.conf",
+        format!(
+            "server.document-root = \"{site}\"\nserver.bind = \"{PROGRAM}\"\nserver.port = 8081\n"
+        ),
+    );
+    let server = world.start(&["lighttpd", "-D", "-f", &config]);
+    let said = asked(world, 8081);
+    // Its exit code tells whether it still had connections.
+    thread::sleep(Duration::from_millis(300));
+    said + &server.terminated().code
+}
+
+#[test]
+fn lighttpd_serves() {
+    compare(
+        &["lighttpd -v", "curl --version", "ab -V", "wrk --version"],
+        lighttpd,
+    );
+}
+
+/// Two threads in front of a server on the kernel's sockets: connections from both sides are Janus's.
+fn haproxy(world: &World) -> Transcript {
+    peers::http();
+    let config = world.file(
+        "haproxy.cfg",
+        format!(
+            "global\n nbthread 2\n maxconn 200\ndefaults\n mode http\n timeout client 10s\n timeout server 10s\n \
+             timeout connect 5s\nfrontend f\n bind {PROGRAM}:8080\n default_backend b\nbackend b\n server s {PEER}:{HTTP}\n"
+        ),
+    );
+    let server = world.start(&["haproxy", "-db", "-f", &config]);
+    peers::answers(8080);
+    let url = |path: &str| format!("http://{PROGRAM}:8080/{path}");
+    let (out, sent) = (world.path("got"), world.file("sent", peers::big()));
+    let mut said = world
+        .peer(&["curl", "-sS", "-o", &out, &url("big")])
+        .well()
+        .to_string();
+    said += &peers::told("big", &fs::read(&out).expect("what was fetched"));
+    said += &world
+        .peer(&["curl", "-sS", "-T", &sent, &url("put")])
+        .well()
+        .to_string();
+    said += &counted(world, &["-n", "300", "-c", "8"], &url("small"));
+    said += &counted(world, &["-k", "-n", "1000", "-c", "16"], &url("small"));
+    // SIGTERM ends it by that signal.
+    server.signal(Signal::USR1);
+    said + &server.end().code
+}
+
+#[test]
+fn haproxy_of_two_threads() {
+    compare(
+        &["haproxy -v", "curl --version", "ab -V", "wrk --version"],
+        haproxy,
+    );
+}
+
+fn node(world: &World) -> Transcript {
+    let script = world.script("server.js");
+    let mut server = world.start(&["node", &script, PROGRAM, "8082"]);
+    server.says("listening");
+    let url = |path: &str| format!("http://{PROGRAM}:8082/{path}");
+    let file = world.file("sent", peers::big());
+    let mut said = world.peer(&["curl", "-sS", &url("a")]).well().to_string();
+    said += &world
+        .peer(&["curl", "-sS", "-T", &file, &url("b")])
+        .well()
+        .to_string();
+    said += &counted(world, &["-n", "300", "-c", "8"], &url("small"));
+    said += &counted(world, &["-k", "-n", "1000", "-c", "16"], &url("small"));
+    said + &server.terminated().to_string()
+}
+
+#[test]
+fn node_as_a_server() {
+    compare(&["node --version", "curl --version", "ab -V"], node);
+}
