@@ -199,7 +199,11 @@ impl Running {
         let is_report = |line: &&str| line.starts_with(REPORT) && line.ends_with(" bytes out");
         let told = err.lines().filter(is_report).map(str::to_owned);
         REPORTS.with_borrow_mut(|reports| reports.extend(told));
-        let rest = err.lines().filter(|line| !is_report(line));
+        // A program may begin before the kernel's end of the device is up.
+        let is_early = |line: &&str| line.contains("answers neither ARP nor neighbor discovery");
+        let rest = err
+            .lines()
+            .filter(|line| !is_report(line) && !is_early(line));
         let err = rest.map(|line| format!("{line}\n")).collect();
         Ended {
             code,

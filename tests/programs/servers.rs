@@ -3,6 +3,7 @@
 use std::fs;
 
 use crate::peers::{self, BIG};
+use crate::running::Ended;
 use crate::world::{PEER, PROGRAM, Transcript, World, compare};
 
 const TLS: u16 = 4433;
@@ -68,8 +69,9 @@ fn iperf3(world: &World) -> Transcript {
         let server = world.start(&["iperf3", "-s", "-1", "-B", PROGRAM, "-p", "5201"]);
         let mut words = vec!["iperf3", "-c", PROGRAM, "-p", "5201", "-n", "8M", "-J"];
         words.extend(way);
-        let client = world.peer_in_time(&words).well();
-        assert!(client.out.contains("sum_received"), "{client}");
+        let done = |ended: &Ended| ended.out.contains("sum_received");
+        let client = world.peer_until(&words, done).well();
+        assert!(done(&client), "{client}");
         said += &format!("{way:?} {}\n", server.end().code);
     }
     said
