@@ -104,8 +104,9 @@ impl Sockets<'_> {
         if std::mem::replace(&mut socket.seen, stage) != stage {
             return Some(ALL);
         }
+        // Also where there is no room, or none any more: whoever looks leaves word again, which this was taken for.
         if writer {
-            return status.writable.then_some(OUTPUT);
+            return Some(OUTPUT);
         }
         // tcp_data_ready: less than SO_RCVLOWAT causes no wake-up.
         let enough = status.unread >= socket.options.receive_low as u32 || status.window_low;

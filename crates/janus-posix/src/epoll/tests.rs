@@ -288,6 +288,46 @@ fn who_waits_is_named_once() {
     assert_eq!(two.b.next_woken(), None);
 }
 
+impl Two {
+    /// The peer reads all that `server` has sent; room is made there.
+    fn drain(&mut self, client: i32) {
+        let mut into = vec![0; 100_000];
+        self.exchange();
+        while self.a.recv(self.now, client, &mut into, 0).is_ok() {
+            self.exchange();
+        }
+    }
+
+    /// Whether a writer would be told to go on.
+    fn has_room(&self, server: i32) -> bool {
+        let socket = self.b.files.table.peek(server).expect("open");
+        let conn = socket.state.connection().expect("connected");
+        self.b.stack().status(conn).expect("known").writable
+    }
+}
+
+/// There is room, and it is gone again when the word that was left for it is looked at: more word is left.
+#[test]
+fn a_writer_that_was_told_in_vain_is_told_again() {
+    let mut two = Two::new();
+    let (client, server) = two.open();
+    let epoll = two.epoll();
+    let now = two.now;
+    while two.b.send(now, server, &[1; 10_000], 0).is_ok() {}
+    assert_eq!(two.ctl(epoll, ADD, server, OUT), Ok(()));
+    assert_eq!(two.told(epoll), []);
+    two.drain(client);
+    assert!(two.has_room(server));
+    // Taken whole, so that nothing has to be waited for.
+    while two.has_room(server) {
+        assert_eq!(two.b.send(now, server, &[1; 100], 0), Ok(100));
+    }
+    assert_eq!(two.told(epoll), []);
+    two.drain(client);
+    assert!(two.has_room(server));
+    assert_eq!(two.told(epoll), [(server, OUT)]);
+}
+
 /// What happens to one of three connections, and when their instances are asked.
 #[derive(Clone, Copy, Debug)]
 enum Step {
