@@ -197,12 +197,15 @@ fn time(calls: u32, mut call: impl FnMut()) -> f64 {
     begin.elapsed().as_nanos() as f64 / f64::from(calls)
 }
 
+/// A call's name, and how each side makes it.
+type Pair = (&'static str, fn(&mut Alone), fn(&mut Whole));
+
 fn main() {
     let calls = Scale::get().pick(1_000, 50_000, 200_000);
     let rounds = Scale::get().pick(3, 9, 21);
     let (mut alone, mut whole) = (Alone::new(), Whole::new());
     let mut report = Report::new("calls");
-    let each: [(&str, fn(&mut Alone), fn(&mut Whole)); 3] = [
+    let each: [Pair; 3] = [
         ("peek", Alone::peek, Whole::peek),
         ("epoll_wait", Alone::epoll_wait, Whole::epoll_wait),
         ("socket", Alone::socket, Whole::socket),

@@ -322,7 +322,7 @@ impl CoreContext {
     }
 }
 
-/// What to say where no core is.
+/// The error where no core is.
 pub(crate) fn no_core() -> io::Error {
     io::Error::other(
         "no Janus core runs on this thread: call this inside a runtime's main or a task it spawned",

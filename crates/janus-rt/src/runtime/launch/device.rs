@@ -141,7 +141,7 @@ fn open_none(settings: &Settings, clock: Clock) -> Result<Device, BoxError> {
         queues,
         ..wire::Config::default()
     })?;
-    // What is sent there must find a wire for as long as the runtime lives, and that is not known here.
+    // Frames sent there must find a wire for as long as the runtime lives, and that is not known here.
     std::mem::forget(far);
     let mut device = open_outside(settings, clock, Box::new(near))?;
     if settings.address.given.is_empty() {
