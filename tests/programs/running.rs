@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::peers::sum;
 
 /// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Opens the line of a program that says what went through its sockets.
 const REPORT: &str = "janus: ";
 

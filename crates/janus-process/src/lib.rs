@@ -13,6 +13,7 @@ mod core;
 mod descriptors;
 mod epoll;
 mod guardian;
+mod held;
 mod kernel;
 mod own;
 mod poll;
