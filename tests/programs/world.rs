@@ -161,18 +161,9 @@ impl World {
 
     /// Runs a peer until it succeeds: the program that it asks may have just begun.
     pub fn peer_in_time(&self, words: &[&str]) -> running::Ended {
-        self.peer_until(words, |ended| ended.code == "0")
-    }
-
-    /// The same for one that does not say by its code whether it has reached anybody.
-    pub fn peer_until(
-        &self,
-        words: &[&str],
-        reached: impl Fn(&running::Ended) -> bool,
-    ) -> running::Ended {
         for _ in 0..200 {
             let ended = self.peer(words);
-            if reached(&ended) {
+            if ended.code == "0" {
                 return ended;
             }
             thread::sleep(Duration::from_millis(50));

@@ -12,6 +12,7 @@ use janus_tcp::Instant;
 
 use crate::descriptors::{Descriptors, Ours};
 use crate::epoll::KernelParts;
+use crate::held::Held;
 use crate::kernel::Watched;
 use crate::loans::Loans;
 use crate::sleep::{CLOSED, GoesOn, Sleeper, Sleepers, Slept};
@@ -62,6 +63,16 @@ pub(crate) enum Attempt<R> {
         so_far: Result<R>,
         patience: Option<Duration>,
     },
+}
+
+impl<R> Attempt<R> {
+    /// Whether a turn may bring what it lacks.
+    fn lacks(&self) -> bool {
+        match self {
+            Attempt::Blocked { .. } => true,
+            Attempt::Done(result) => matches!(result, Err(Errno::EAGAIN)),
+        }
+    }
 }
 
 impl Core {
@@ -124,9 +135,18 @@ impl Core {
         mut attempt: impl FnMut(&mut Sockets<'_>, &mut Descriptors, Instant) -> Attempt<R>,
     ) -> Result<R> {
         let mut until: Option<Option<Instant>> = None;
+        // Outlives the lock: handlers run when it is given back.
+        let mut held = None;
         let mut inner = self.lock();
         loop {
-            let tried = inner.try_twice(&mut attempt);
+            let mut tried = inner.try_once(&mut attempt);
+            if held.is_none() && matches!(tried, Attempt::Blocked { .. }) {
+                held = Some(Held::now());
+            }
+            // It may have come since the last turn.
+            if tried.lacks() && inner.refresh() {
+                tried = inner.try_once(&mut attempt);
+            }
             let (on, so_far, patience) = match tried {
                 Attempt::Done(result) => {
                     inner.settle();
@@ -144,7 +164,7 @@ impl Core {
                 inner.settle();
                 return so_far;
             }
-            let (again, slept) = self.sleep(inner, &[on], &mut [], until)?;
+            let (again, slept) = self.sleep(inner, &[on], &mut [], until, held.as_ref())?;
             inner = again;
             if slept == Slept::Interrupted && (patience.is_some() || !goes_on()) {
                 inner.settle();
@@ -164,6 +184,7 @@ impl Core {
         on: &[i32],
         kernel: &mut [Watched],
         until: Option<Instant>,
+        held: Option<&Held>,
     ) -> Result<(MutexGuard<'a, Inner>, Slept)> {
         let me = Sleeper::mine()?;
         for socket in on {
@@ -188,7 +209,7 @@ impl Core {
         inner.rest();
         drop(inner);
         let also = if leads { &self.wakes_by[..] } else { &[] };
-        let slept = me.sleep(also, kernel, limit);
+        let slept = me.sleep(also, kernel, limit, held);
         let mut inner = self.lock();
         me.rise(!matches!(slept, Ok(Slept::Awake)));
         inner.sleepers.leave(&me, on);
@@ -224,22 +245,6 @@ impl Inner {
         } = self;
         let seat = seat.as_mut().ok_or(Errno::EBADF)?;
         seat.on_stack(|stack, now| call(&mut files.over(stack), descriptors, now))
-    }
-
-    /// Tries a call; once more if what it lacks may have come since the last turn.
-    pub(crate) fn try_twice<R>(
-        &mut self,
-        attempt: &mut impl FnMut(&mut Sockets<'_>, &mut Descriptors, Instant) -> Attempt<R>,
-    ) -> Attempt<R> {
-        let mut tried = self.try_once(attempt);
-        let lacks = match &tried {
-            Attempt::Blocked { .. } => true,
-            Attempt::Done(result) => matches!(result, Err(Errno::EAGAIN)),
-        };
-        if lacks && self.refresh() {
-            tried = self.try_once(attempt);
-        }
-        tried
     }
 
     fn try_once<R>(

@@ -12,6 +12,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFlags, Timespec};
 
 use crate::core::Inner;
+use crate::held::Held;
 use crate::kernel::{self, Watched};
 use crate::process::Process;
 use crate::sleep::Slept;
@@ -101,10 +102,20 @@ impl Process {
         limit: Option<Duration>,
     ) -> Result<usize> {
         let mut until = None;
+        // Outlives the lock: handlers run when it is given back.
+        let mut held = None;
         let mut inner = self.core.lock();
-        inner.refresh();
+        let waits = limit != Some(Duration::ZERO);
+        if !waits {
+            inner.refresh();
+        }
         loop {
-            let told = inner.take_events(epfd, into)?;
+            let mut told = inner.take_events(epfd, into)?;
+            if told == 0 && waits && held.is_none() {
+                held = Some(Held::now());
+                inner.refresh();
+                told = inner.take_events(epfd, into)?;
+            }
             if told > 0 {
                 inner.settle();
                 return Ok(told);
@@ -120,7 +131,9 @@ impl Process {
             if inner.has_kernel_part(instance) {
                 kernel.push(Watched::new(epfd, PollFlags::IN));
             }
-            let (again, slept) = self.core.sleep(inner, &[instance], &mut kernel, until)?;
+            let (again, slept) =
+                self.core
+                    .sleep(inner, &[instance], &mut kernel, until, held.as_ref())?;
             inner = again;
             if slept == Slept::Interrupted {
                 inner.settle();

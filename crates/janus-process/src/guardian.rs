@@ -99,7 +99,7 @@ impl Watch {
         self.me.lie_down();
         drop(inner);
         if !self.ends.load(Ordering::Relaxed) {
-            let _whatever_ended_it: Result<Slept> = self.me.sleep(&[], &mut [], None);
+            let _whatever_ended_it: Result<Slept> = self.me.sleep(&[], &mut [], None, None);
         }
         let _inner = self.core.lock();
         self.me.rise(false);
@@ -115,7 +115,7 @@ impl Watch {
         self.me.lie_down();
         drop(inner);
         if !self.ends.load(Ordering::Relaxed) {
-            let _whatever_ended_it = self.me.sleep(self.core.wakes_by(), &mut [], limit);
+            let _whatever_ended_it = self.me.sleep(self.core.wakes_by(), &mut [], limit, None);
         }
         let mut inner = self.core.lock();
         self.me.rise(false);

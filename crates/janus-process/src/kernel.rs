@@ -2,11 +2,14 @@
 
 #![allow(unsafe_code)]
 
-use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::ptr::{from_ref, null};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::io::DupFlags;
 
+use crate::held::Held;
 use crate::{Errno, Result, errno};
 
 /// The descriptor with this number, for the length of a call.
@@ -74,33 +77,43 @@ impl Watched {
 
 /// Asks what there is now of all of them.
 pub(crate) fn look(watched: &mut [Watched]) -> Result<()> {
-    const AT_ONCE: Timespec = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    wait(&[], watched, Some(&AT_ONCE))
+    wait(&[], watched, Some(Duration::ZERO), None)
 }
 
-/// Waits until one of them, or of `also`, has something.
+/// Waits until one of them, or of `also`, has something. `held`: signals that are let in meanwhile.
 pub(crate) fn wait(
     also: &[BorrowedFd<'_>],
     watched: &mut [Watched],
-    limit: Option<&Timespec>,
+    limit: Option<Duration>,
+    held: Option<&Held>,
 ) -> Result<()> {
-    let mut all = Vec::with_capacity(also.len() + watched.len());
-    all.extend(
-        also.iter()
-            .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)),
-    );
-    for it in watched.iter() {
-        all.push(PollFd::from_borrowed_fd(named(it.fd)?, it.events));
+    let entry = |fd: RawFd, events: PollFlags| libc::pollfd {
+        fd,
+        events: events.bits() as i16,
+        revents: 0,
+    };
+    let also = also.iter().map(|fd| entry(fd.as_raw_fd(), PollFlags::IN));
+    let first = also.len();
+    let theirs = watched.iter().map(|it| entry(it.fd, it.events));
+    let mut all: Vec<libc::pollfd> = also.chain(theirs).collect();
+    // A time too long for the kernel's type is no limit at all.
+    let limit = limit.and_then(|limit| {
+        Some(libc::timespec {
+            tv_sec: limit.as_secs().try_into().ok()?,
+            tv_nsec: limit.subsec_nanos().into(),
+        })
+    });
+    let limit = limit.as_ref().map_or(null(), from_ref);
+    let mask = held.map_or(null(), |held| from_ref(held.mask()));
+    // SAFETY: there are so many entries; time and mask are there for as long as the call, or null. A descriptor that is not open is told of.
+    let told = unsafe { libc::ppoll(all.as_mut_ptr(), all.len() as u64, limit, mask) };
+    if told < 0 {
+        let error = std::io::Error::last_os_error().raw_os_error();
+        return Err(Errno(error.unwrap_or(libc::EIO)));
     }
-    poll(&mut all, limit).map_err(errno)?;
-    let seen = all.iter().skip(also.len());
-    watched
-        .iter_mut()
-        .zip(seen)
-        .for_each(|(it, seen)| it.seen = seen.revents());
+    for (it, seen) in watched.iter_mut().zip(&all[first..]) {
+        it.seen = PollFlags::from_bits_retain(seen.revents as u16);
+    }
     Ok(())
 }
 

@@ -13,6 +13,7 @@ mod core;
 mod descriptors;
 mod epoll;
 mod guardian;
+mod held;
 pub mod interrupts;
 mod kernel;
 mod loans;

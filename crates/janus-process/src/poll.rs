@@ -7,6 +7,7 @@ use janus_posix::{PollFd, abi};
 use rustix::event::PollFlags;
 
 use crate::core::Inner;
+use crate::held::Held;
 use crate::kernel::{self, Watched};
 use crate::process::Process;
 use crate::sleep::Slept;
@@ -22,6 +23,8 @@ impl Process {
     /// Linux's: EINTR.
     pub fn poll(&self, polled: &mut [Polled], limit: Option<Duration>) -> Result<usize> {
         let mut until = None;
+        // Outlives the lock: handlers run when it is given back.
+        let held = (limit != Some(Duration::ZERO)).then(Held::now);
         let mut inner = self.core.lock();
         inner.refresh();
         let (places, mut kernel) = inner.kernel_fds(polled);
@@ -40,7 +43,9 @@ impl Process {
                 inner.settle();
                 return Ok(told);
             }
-            let (again, slept) = self.core.sleep(inner, &on, &mut kernel, until)?;
+            let (again, slept) = self
+                .core
+                .sleep(inner, &on, &mut kernel, until, held.as_ref())?;
             inner = again;
             if slept == Slept::Interrupted {
                 inner.settle();

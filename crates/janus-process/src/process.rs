@@ -8,6 +8,7 @@ use janus::{BoxError, Builder, Handle, SeatCrew};
 
 use crate::core::Core;
 use crate::guardian::Guardian;
+use crate::held::Held;
 use crate::{kernel, own};
 
 /// All that a process has of Janus: one core, what is open, a guardian.
@@ -32,7 +33,10 @@ impl Process {
     pub fn start(builder: Builder) -> Result<Process, BoxError> {
         let before = kernel::open_descriptors();
         let file = std::fs::File::open("/dev/null")?.into();
+        // Threads that are begun here are sent no signals: those are the program's, and end the waits of its threads.
+        let held = Held::now();
         let mut process = own::above(&file, || Process::open(builder))?;
+        drop(held);
         drop(file);
         process.started_with = kernel::open_descriptors();
         process.started_with.retain(|fd| !before.contains(fd));

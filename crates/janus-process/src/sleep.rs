@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::event::{EventfdFlags, eventfd};
 
+use crate::held::Held;
 use crate::interrupts;
 use crate::kernel::{self, Watched};
 use crate::{Errno, Result, errno, own};
@@ -99,15 +100,14 @@ impl Sleeper {
         also: &[OwnedFd],
         kernel: &mut [Watched],
         limit: Option<Duration>,
+        held: Option<&Held>,
     ) -> Result<Slept> {
         let own = [self.bell.as_fd()].into_iter();
         let also: Vec<_> = own.chain(also.iter().map(AsFd::as_fd)).collect();
-        // A time too long for the kernel's type is no limit at all.
-        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let sleeping = interrupts::sleeps_on(self.bell.as_raw_fd());
         let slept = match interrupts::is_due() {
             true => Err(Errno::EINTR),
-            false => kernel::wait(&also, kernel, limit.as_ref()),
+            false => kernel::wait(&also, kernel, limit, held),
         };
         drop(sleeping);
         // Handlers run here, where no lock is held.

@@ -211,6 +211,37 @@ def interrupted():
             return "stopped", echo(it)
 
 
+def storm():
+    """Handlers that end a call, at every moment of its sleep, also when the core has just been awake for timers of its own."""
+
+    class Stop(Exception):
+        pass
+
+    def stop(*_):
+        raise Stop
+
+    signal.signal(signal.SIGALRM, stop)
+    stopped = 0
+    with connected() as it:
+        for at in range(60):
+            echo(it, b"x" * 3000)
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0005 + at * 0.0008)
+                it.recv(1)
+            except Stop:
+                stopped += 1
+    with connected() as it, select.epoll() as epoll:
+        epoll.register(it, select.EPOLLIN)
+        for at in range(30):
+            echo(it, b"x" * 3000)
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0005 + at * 0.0016)
+                epoll.poll()
+            except Stop:
+                stopped += 1
+    return stopped
+
+
 def children():
     """Children of every kind are started while a connection is open, which is whole afterwards."""
     with connected() as it:
@@ -277,5 +308,5 @@ def end():
 
 
 for name in """names options peek messages duplicates numbers stdio timeout nonblocking refused refused_later half_closed waiting file_sent alarmed
-        interrupted children mixed reset many end""".split():
+        interrupted storm children mixed reset many end""".split():
     tell(name, globals()[name])
