@@ -1,8 +1,8 @@
 //! Blocking sockets, poll and epoll for the plain threads of a process, on a core of Janus that belongs to none of them.
 //!
-//! A core is a lock and a home, not a thread ([`core`]): whoever calls takes the lock, and is the core until he gives it back; who would
-//! block sleeps for it, on its device and its bell, and takes its turns ([`sleep`]). While no thread is in a call a guardian acknowledges
-//! and retransmits ([`guardian`]). Descriptors are numbers of the kernel's, each a copy of one placeholder ([`descriptors`]), so that they
+//! A core is a lock and a home, not a thread (`core`): whoever calls takes the lock, and is the core until he gives it back; who would
+//! block sleeps for it, on its device and its bell, and takes its turns (`sleep`). While no thread is in a call a guardian acknowledges
+//! and retransmits (`guardian`). Descriptors are numbers of the kernel's, each a copy of one placeholder (`descriptors`), so that they
 //! are as low as a program expects, and no file of its own can have the same. What a call answers is `janus-posix`'s affair.
 //! What never lives here: pointers of C, names of libc's.
 
