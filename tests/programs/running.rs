@@ -196,7 +196,11 @@ impl Running {
             let bytes = self.out.bytes.lock().expect("no reader panics");
             (bytes.len(), sum(&bytes))
         };
-        let is_report = |line: &&str| line.starts_with(REPORT) && line.ends_with(" bytes out");
+        // Warnings count too ("janus: 3 packets dropped"), and which of them there are is a matter of time.
+        let is_report = |line: &&str| {
+            let words = line.strip_prefix(REPORT).unwrap_or_default();
+            words.starts_with(|first: char| first.is_ascii_digit())
+        };
         let told = err.lines().filter(is_report).map(str::to_owned);
         REPORTS.with_borrow_mut(|reports| reports.extend(told));
         // A program may begin before the kernel's end of the device is up.

@@ -1,8 +1,8 @@
 //! A library that is loaded before a program's own (`LD_PRELOAD`): its symbols stand in front of libc's, and of what the program asks for,
-//! sockets of Janus's are answered by `janus-c`, all else by libc ([`real`]).
+//! sockets of Janus's are answered by `janus-c`, all else by libc (`real`).
 //!
-//! A thread that is in Janus, and every thread that Janus starts, sees libc only ([`inside`]): the library must not meet itself. A TCP
-//! socket is Janus's from the start, and becomes the kernel's if what it is bound or connected to is ([`choice`]).
+//! A thread that is in Janus, and every thread that Janus starts, sees libc only (`inside`): the library must not meet itself. A TCP
+//! socket is Janus's from the start, and becomes the kernel's if what it is bound or connected to is (`choice`).
 //! Never here: what a call means.
 
 #![allow(
