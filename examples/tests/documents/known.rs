@@ -173,6 +173,11 @@ pub(crate) const LINES: &[(&str, Line)] = &[
 
 /// Blocks that are neither programs nor commands: document, beginning of the text, description.
 pub(crate) const TEXTS: &[(&str, &str, &str)] = &[
+    (
+        "docs/programs.md",
+        "export JANUS_BACKEND=none",
+        "runs the tests of Python, which take some minutes and which no other test needs",
+    ),
     ("ARCHITECTURE.md", "  TAP", "a picture"),
     ("README.md", "            packets", "a picture"),
     ("ARCHITECTURE.md", "a connection at rest:", "a table"),
