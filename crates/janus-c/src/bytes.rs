@@ -131,6 +131,19 @@ pub unsafe fn send(fd: c_int, from: *const c_void, len: size_t, flags: c_int) ->
     size(from.and_then(|from| send_all(fd, &[IoSlice::new(from)], flags)))
 }
 
+/// A stream goes to its peer, whatever the address says.
+pub unsafe fn sendto(
+    fd: c_int,
+    from: *const c_void,
+    len: size_t,
+    flags: c_int,
+    _name: *const sockaddr,
+    _name_len: socklen_t,
+) -> ssize_t {
+    // SAFETY: the caller keeps sendto's contract.
+    unsafe { send(fd, from, len, flags) }
+}
+
 pub unsafe fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
     let write = || {
         let count = usize::try_from(count).map_err(|_| Errno::EINVAL)?;

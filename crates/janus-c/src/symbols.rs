@@ -248,18 +248,17 @@ pub unsafe extern "C" fn jn_recvfrom(
     unsafe { bytes::recvfrom(fd, into, len, flags, name, name_len) }
 }
 
-/// A stream goes to its peer, whatever the address says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn jn_sendto(
     fd: c_int,
     from: *const c_void,
     len: size_t,
     flags: c_int,
-    _name: *const sockaddr,
-    _name_len: socklen_t,
+    name: *const sockaddr,
+    name_len: socklen_t,
 ) -> ssize_t {
     // SAFETY: the caller keeps the function's contract.
-    unsafe { bytes::send(fd, from, len, flags) }
+    unsafe { bytes::sendto(fd, from, len, flags, name, name_len) }
 }
 
 /// The size means nothing, but must be one.

@@ -34,25 +34,12 @@ by_descriptor! {
     write(from: *const c_void, len: size_t) -> ssize_t = bytes::write;
     writev(parts: *const iovec, count: c_int) -> ssize_t = bytes::writev;
     send(from: *const c_void, len: size_t, flags: c_int) -> ssize_t = bytes::send;
-    sendto(from: *const c_void, len: size_t, flags: c_int, name: *const sockaddr, name_len: socklen_t) -> ssize_t = send_to;
+    sendto(from: *const c_void, len: size_t, flags: c_int, name: *const sockaddr, name_len: socklen_t) -> ssize_t = bytes::sendto;
     sendmsg(message: *const msghdr, flags: c_int) -> ssize_t = bytes::sendmsg;
     sendmmsg(messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int = send_messages;
     __read_chk(into: *mut c_void, len: size_t, room: size_t) -> ssize_t = read_within;
     __recv_chk(into: *mut c_void, len: size_t, room: size_t, flags: c_int) -> ssize_t = recv_within;
     __recvfrom_chk(into: *mut c_void, len: size_t, room: size_t, flags: c_int, name: *mut sockaddr, name_len: *mut socklen_t) -> ssize_t = recvfrom_within;
-}
-
-/// A connected stream takes no address.
-unsafe fn send_to(
-    fd: c_int,
-    from: *const c_void,
-    len: size_t,
-    flags: c_int,
-    _name: *const sockaddr,
-    _name_len: socklen_t,
-) -> ssize_t {
-    // SAFETY: the caller keeps sendto's contract.
-    unsafe { bytes::send(fd, from, len, flags) }
 }
 
 /// The buffer is smaller than the program says: what the fortified functions of glibc do.

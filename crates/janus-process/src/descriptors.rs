@@ -2,13 +2,12 @@
 //! socket that is never used, so that what slips past us meets an unconnected socket and not somebody's file.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::{DupFlags, FdFlags, dup, fcntl_dupfd_cloexec, fcntl_getfd, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::kernel;
-use crate::{Errno, Result, errno};
+use crate::{Errno, Result, errno, kernel, own};
 
 /// Descriptors are below this; more than `fs.nr_open` lets a process have by default.
 pub(crate) const FDS_MAX: usize = 1 << 20;
@@ -21,7 +20,7 @@ struct Open {
 }
 
 /// Marks of the descriptors that are ours, read without the core's lock.
-pub(crate) struct Ours(Box<[AtomicU8]>);
+pub(crate) struct Ours(Box<[AtomicU64]>);
 
 /// The table; changed with the core's lock held.
 pub(crate) struct Descriptors {
@@ -33,19 +32,20 @@ pub(crate) struct Descriptors {
 
 impl Ours {
     pub(crate) fn none() -> Ours {
-        // Memory that is never touched costs nothing.
-        Ours((0..FDS_MAX).map(|_| AtomicU8::new(0)).collect())
+        Ours((0..FDS_MAX / 64).map(|_| AtomicU64::new(0)).collect())
     }
 
     #[inline]
     pub(crate) fn has(&self, fd: RawFd) -> bool {
-        let place = usize::try_from(fd).ok().and_then(|fd| self.0.get(fd));
-        place.is_some_and(|place| place.load(Ordering::Relaxed) != 0)
+        own::bit(&self.0, fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
     }
 
     fn set(&self, fd: RawFd, ours: bool) {
-        if let Some(place) = usize::try_from(fd).ok().and_then(|fd| self.0.get(fd)) {
-            place.store(ours.into(), Ordering::Relaxed);
+        if let Some((word, bit)) = own::bit(&self.0, fd) {
+            match ours {
+                true => word.fetch_or(bit, Ordering::Relaxed),
+                false => word.fetch_and(!bit, Ordering::Relaxed),
+            };
         }
     }
 }

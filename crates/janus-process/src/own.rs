@@ -21,9 +21,15 @@ fn least() -> RawFd {
 /// A bit for each number. A process has one table of descriptors, whatever the number of cores in it.
 static OWN: [AtomicU64; FDS_MAX / 64] = [const { AtomicU64::new(0) }; FDS_MAX / 64];
 
-fn place(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
+/// Place of a descriptor in a table with a bit for each number.
+#[inline]
+pub(crate) fn bit(table: &[AtomicU64], fd: RawFd) -> Option<(&AtomicU64, u64)> {
     let fd = usize::try_from(fd).ok()?;
-    Some((OWN.get(fd / 64)?, 1 << (fd % 64)))
+    Some((table.get(fd / 64)?, 1 << (fd % 64)))
+}
+
+fn place(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
+    bit(&OWN, fd)
 }
 
 /// Whether a descriptor is one that Janus works with.
