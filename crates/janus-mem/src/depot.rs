@@ -24,8 +24,10 @@ pub struct Depot {
     capacity: u32,
     /// How many share it.
     pools: AtomicU32,
-    /// Buffers that devices have to receive into, as they say.
+    /// Buffers that devices are to have to receive into, as they say.
     posted: AtomicU32,
+    /// How many of those are not there.
+    lacking: AtomicU32,
 }
 
 /// Number of a depot's buffers that are posted to a device for receiving, counted as long as this lives.
@@ -33,10 +35,25 @@ pub struct Depot {
 pub struct Posted {
     depot: Arc<Depot>,
     count: u32,
+    lacking: u32,
+}
+
+impl Posted {
+    /// Tells how many of them the device does not have: it found no buffer. What it lacks is not free for others, or it would never get it.
+    #[inline]
+    pub fn lacks(&mut self, lacking: u32) {
+        if lacking != self.lacking {
+            // Wraps where fewer are lacking now, and so is a subtraction.
+            let more = lacking.wrapping_sub(self.lacking);
+            self.depot.lacking.fetch_add(more, Ordering::Relaxed);
+            self.lacking = lacking;
+        }
+    }
 }
 
 impl Drop for Posted {
     fn drop(&mut self) {
+        self.lacks(0);
         self.depot.posted.fetch_sub(self.count, Ordering::Relaxed);
     }
 }
@@ -88,6 +105,7 @@ impl Depot {
             capacity: buffers,
             pools: AtomicU32::new(0),
             posted: AtomicU32::new(0),
+            lacking: AtomicU32::new(0),
         }))
     }
 
@@ -145,17 +163,19 @@ impl Depot {
         Posted {
             depot: self.clone(),
             count,
+            lacking: 0,
         }
     }
 
-    /// Buffers in use, and how many there are, of those that are not for devices to receive into; `own` of those in use do
-    /// not count. What devices have less than they said is in use elsewhere, so with the last free buffer it is all.
+    /// Buffers in use, and how many there are, of those that are not for devices to receive into. What devices lack is as good as
+    /// used. Threads' stocks count, as what lies in one is no help to a device that lacks some.
     #[inline]
-    pub fn fill(&self, own: usize) -> (usize, usize) {
+    pub fn fill(&self) -> (usize, usize) {
         // Whatever devices say: never without a rest to look at.
-        let posted = self.posted.load(Ordering::Relaxed).min(self.capacity / 2) as usize;
-        let used = self.in_use().saturating_sub(posted + own);
-        (used, self.capacity() - posted)
+        let posted = self.posted.load(Ordering::Relaxed).min(self.capacity / 2);
+        let there = posted.saturating_sub(self.lacking.load(Ordering::Relaxed));
+        let used = self.in_use().saturating_sub(there as usize);
+        (used, self.capacity() - posted as usize)
     }
 
     #[inline(always)]

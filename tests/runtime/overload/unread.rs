@@ -14,7 +14,7 @@ const SENDERS: u64 = 100;
 /// What each sends: together many times what the server has room for.
 const SENT: usize = 96 << 10;
 /// Packet buffers of the server.
-const BUFFERS: u32 = 4 * 1024;
+const BUFFERS: u32 = 2 * 1024;
 
 pub(crate) fn data_that_nobody_reads(case: Case) {
     let (server, clients) = builders(case, 256);

@@ -313,7 +313,7 @@ impl Backend for Xdp {
             counters: self.counters.clone(),
             kept_awake: 0,
             attached: attached.clone(),
-            _posted: self.depot.posted(depth),
+            posted: self.depot.posted(depth),
         };
         let mut queues: Vec<XdpQueue> = sockets.into_iter().map(queue).collect();
         let mut pool = self.depot.pool();

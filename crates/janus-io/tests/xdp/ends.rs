@@ -15,7 +15,7 @@ fn the_program_goes_with_a_panic() {
         let queues = xdp(&depot).open(1).unwrap();
         assert!(is_attached());
         // What the kernel has to receive into is no sign that buffers are short.
-        assert!(depot.in_use() > 0 && depot.fill(0).0 == 0);
+        assert!(depot.in_use() > 0 && depot.fill().0 == 0);
         let panicking = std::thread::spawn(move || {
             let _held = queues;
             // Without the hook, so that the test's output stays readable.

@@ -189,26 +189,57 @@ fn what_devices_have_to_receive_into_is_no_sign_of_shortage() {
     let mut pool = depot.pool();
     let mut held = Vec::new();
     pool.alloc_many(16, &mut held);
-    let fill = |pool: &Pool| {
-        let (used, all) = depot.fill(pool.cached());
+    let fill = |pool: &mut Pool| {
+        pool.flush();
+        let (used, all) = depot.fill();
         used * 32 / all
     };
-    assert_eq!(fill(&pool), 8);
+    assert_eq!(fill(&mut pool), 8);
     let posted = depot.posted(16);
-    assert_eq!(fill(&pool), 0);
+    assert_eq!(fill(&mut pool), 0);
     // A third of the rest.
     pool.alloc_many(16, &mut held);
-    assert_eq!(fill(&pool), 32 / 3);
+    assert_eq!(fill(&mut pool), 32 / 3);
     let more = depot.posted(48);
-    assert_eq!(fill(&pool), 0, "half is looked at, whatever is said");
+    assert_eq!(fill(&mut pool), 0, "half is looked at, whatever is said");
     pool.alloc_many(64, &mut held);
-    assert_eq!((held.len(), fill(&pool)), (64, 32));
+    assert_eq!((held.len(), fill(&mut pool)), (64, 32));
     drop(more);
-    assert_eq!(fill(&pool), 32);
+    assert_eq!(fill(&mut pool), 32);
     drop(posted);
-    assert_eq!(fill(&pool), 32);
+    assert_eq!(fill(&mut pool), 32);
     held.drain(16..).for_each(|buf| pool.free(buf));
-    assert_eq!(fill(&pool), 8);
+    assert_eq!(fill(&mut pool), 8);
+}
+
+#[test]
+fn what_devices_lack_is_not_free() {
+    let depot = depot(64);
+    let mut posted = depot.posted(32);
+    let mut pool = depot.pool();
+    let mut held = Vec::new();
+    pool.alloc_many(8, &mut held);
+    pool.flush();
+    posted.lacks(32);
+    assert_eq!(
+        depot.fill(),
+        (8, 32),
+        "24 are for others, 32 for the device"
+    );
+    posted.lacks(20);
+    pool.alloc_many(12, &mut held);
+    pool.flush();
+    assert_eq!(depot.fill(), (8, 32));
+    posted.lacks(40);
+    assert_eq!(
+        depot.fill(),
+        (20, 32),
+        "it cannot lack more than it should have"
+    );
+    posted.lacks(12);
+    drop(posted);
+    assert_eq!(depot.fill(), (20, 64));
+    held.into_iter().for_each(|buf| pool.free(buf));
 }
 
 #[test]

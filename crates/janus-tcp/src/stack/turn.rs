@@ -276,7 +276,7 @@ impl Stack {
             return;
         }
         self.update_pressure();
-        let Some(buf) = (!self.store.blocks.shortage.exhausted)
+        let Some(buf) = (!self.store.blocks.shortage.exhausted())
             .then(|| self.store.blocks.pool.alloc())
             .flatten()
         else {

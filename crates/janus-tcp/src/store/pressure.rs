@@ -20,8 +20,8 @@ pub enum Pressure {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shortage {
     pub(crate) level: Pressure,
-    /// No buffer is left that data may keep.
-    pub(crate) exhausted: bool,
+    /// How many of [`ALL`] are in use.
+    used: usize,
     /// Buffers that one connection may have to send from, now.
     pub(crate) share: u32,
 }
@@ -30,9 +30,21 @@ impl Default for Shortage {
     fn default() -> Shortage {
         Shortage {
             level: Pressure::None,
-            exhausted: false,
+            used: 0,
             share: u32::MAX,
         }
+    }
+}
+
+impl Shortage {
+    /// No buffer is left for what is received before a reader waits for it.
+    pub(crate) fn nothing_to_keep(&self) -> bool {
+        self.used >= KEPT
+    }
+
+    /// No buffer is left for what is sent.
+    pub(crate) fn exhausted(&self) -> bool {
+        self.used >= SENT
     }
 }
 
@@ -40,10 +52,10 @@ impl Blocks {
     /// Looks at what is in use. Once for each batch: the depot is shared with other threads.
     #[inline]
     pub(crate) fn update_pressure(&mut self, config: &Config, counters: &mut Counters) -> Pressure {
-        let (buffers, all) = self.pool.depot().fill(self.pool.cached());
-        let segments = self.segments.len() * 32 / config.max_segments.max(1) as usize;
-        let used = (buffers * 32 / all).max(segments);
-        let spare = (all * HIGH / 32).saturating_sub(buffers);
+        let (buffers, all) = self.pool.depot().fill();
+        let segments = self.segments.len() * ALL / config.max_segments.max(1) as usize;
+        let used = (buffers * ALL / all).max(segments);
+        let spare = (all * HIGH / ALL).saturating_sub(buffers);
         let level = match used {
             CRITICAL.. => Pressure::Critical,
             HIGH.. => Pressure::High,
@@ -52,7 +64,7 @@ impl Blocks {
         counters.pressure_rises += u64::from(level > self.shortage.level);
         self.shortage = Shortage {
             level,
-            exhausted: used >= LAST,
+            used,
             share: (spare as u32).max(SHARE_LEAST),
         };
         level
@@ -66,13 +78,18 @@ impl Blocks {
     }
 }
 
-/// Of 32 buffers so many are in use.
-const HIGH: usize = 24;
+/// What is in use is counted in parts of so many.
+const ALL: usize = 64;
 
-const CRITICAL: usize = 30;
+const HIGH: usize = 48;
 
-/// The last of 32 is never for data that is to be kept.
-const LAST: usize = 31;
+const CRITICAL: usize = 60;
+
+/// Where what is received finds none any more: the rest is for answers.
+const KEPT: usize = 62;
+
+/// Where they find none either: the rest is for what devices receive and what has no content.
+const SENT: usize = 63;
 
 /// Buffers taken from the pool until the next look at the depot.
 pub(crate) const LOOK_EVERY: usize = 16;

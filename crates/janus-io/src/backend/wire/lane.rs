@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use janus_mem::{Frame, PacketBuf, Pool};
+use janus_mem::{Frame, PacketBuf, Pool, Posted};
 
 use crate::batch::{BURST, Burst};
 use crate::queue::Batch;
@@ -32,6 +32,8 @@ pub(super) struct LaneRx {
     full: Consumer<Frame>,
     /// Buffers posted that have not come back as frames.
     posted: u32,
+    /// Tells the depot of them, from the first time on.
+    told: Option<Posted>,
     primed: Arc<AtomicBool>,
 }
 
@@ -55,6 +57,7 @@ pub(super) fn lane(depth: u32) -> (LaneTx, LaneRx) {
             empty: empty_tx,
             full: full_rx,
             posted: 0,
+            told: None,
             primed,
         },
     )
@@ -136,14 +139,18 @@ impl LaneRx {
         let max = max.min(self.empty.capacity() as u32);
         let missing = max - self.posted.min(max);
         if missing as usize >= (BURST / 2).min(max as usize / 2) {
-            return self.post_missing(pool, missing);
+            let lacking = missing - self.post_missing(pool, missing);
+            let told = self.told.get_or_insert_with(|| pool.depot().posted(max));
+            told.lacks(lacking);
+            return lacking == 0;
         }
         true
     }
 
-    fn post_missing(&mut self, pool: &mut Pool, missing: u32) -> bool {
+    /// How many it posted.
+    fn post_missing(&mut self, pool: &mut Pool, missing: u32) -> u32 {
         let posted = self.posted;
-        let (mut given, mut found) = (0, true);
+        let mut given = 0;
         let mut source = std::iter::from_fn(|| {
             if given == missing {
                 return None;
@@ -153,13 +160,12 @@ impl LaneRx {
             } else {
                 pool.alloc()
             };
-            found = buf.is_some();
-            given += u32::from(found);
+            given += u32::from(buf.is_some());
             buf
         });
         self.empty.push_from(&mut source);
         self.posted += given;
-        found
+        given
     }
 
     /// From now on the sender relies on posted buffers alone.

@@ -351,10 +351,20 @@ fn buffers_that_are_missing_are_counted() {
     send(&mut *a[0], &mut pool_a, sent.clone());
     b[0].rx_burst(&mut pool_b, &mut batch);
     assert_eq!((batch.len(), losses().no_buffer), (16, 1));
+    let fill = |pool: &mut Pool| {
+        pool.flush();
+        pool.depot().fill()
+    };
+    assert_eq!(
+        fill(&mut pool_b),
+        (64, 48),
+        "the 16 of the device are elsewhere"
+    );
     held.into_iter().for_each(|buf| pool_b.free(buf));
     batch.pull().for_each(|frame| pool_b.free(frame.buf));
     assert!(receive(&mut *b[0], &mut pool_b).is_empty());
     send(&mut *a[0], &mut pool_a, sent.clone());
     assert_eq!(receive(&mut *b[0], &mut pool_b), sent);
     assert_eq!(losses().no_buffer, 1);
+    assert_eq!(fill(&mut pool_b), (0, 48), "it has them all");
 }

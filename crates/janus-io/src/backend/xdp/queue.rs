@@ -37,7 +37,7 @@ pub(super) struct XdpQueue {
     /// Until all queues are gone.
     pub(super) attached: Arc<Attached>,
     /// Buffers the kernel has to receive into, as the depot knows; with it, the depot stays.
-    pub(super) _posted: Posted,
+    pub(super) posted: Posted,
 }
 
 impl XdpQueue {
@@ -65,6 +65,7 @@ impl XdpQueue {
             }
             pushed += 1;
         }
+        self.posted.lacks((wanted - pushed) as u32);
         if pushed > 0 {
             socket.fill.publish();
         }

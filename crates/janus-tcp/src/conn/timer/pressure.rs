@@ -1,8 +1,10 @@
 //! Memory running short, for all connections together: by the packet buffers of the depot that are in use (not those that
-//! devices have to receive into), and by the segments of this stack. Under pressure nothing grows and what waits beyond gaps is given up; when it is critical the
-//! rest of the buffers is for what ends the shortage: the device's receiving, acknowledgements, and one segment for each
-//! connection that has nothing else and whose peer will take it, as long as a last few are left; so those who do not read
-//! cannot fill that too. A window is never taken back: it is only not offered again until there is room.
+//! devices are to have to receive into), and by the segments of this stack. Under pressure nothing grows and what waits
+//! beyond gaps is given up; when it is critical the rest of the buffers is for what ends the shortage: the device's
+//! receiving, acknowledgements, and one segment for each connection that has nothing else and whose peer will take it, as
+//! long as a last few are left. Of these, answers may have more than what is received before a reader waits for it; so neither
+//! those who do not read nor those who are not read can fill that too. A window is never taken back: it is only not offered
+//! again until there is room.
 
 use crate::conn::{Conn, View, effect};
 use crate::store::cold::{NONE, State, flag};
@@ -75,7 +77,7 @@ impl Conn<'_> {
         if self.blocks.shortage.level != Pressure::Critical {
             return (!self.view().has_its_share()).then_some(len);
         }
-        (!self.blocks.shortage.exhausted)
+        (!self.blocks.shortage.exhausted())
             .then(|| self.view().leaves_at_once(len))
             .flatten()
     }
@@ -158,6 +160,6 @@ impl Conn<'_> {
         }
         let hot = &*self.hot;
         let awaited = self.tcb.reader != NONE;
-        hot.receiver.inbox.is_empty() && (awaited || !self.blocks.shortage.exhausted)
+        hot.receiver.inbox.is_empty() && (awaited || !self.blocks.shortage.nothing_to_keep())
     }
 }

@@ -256,6 +256,7 @@ fn when_memory_is_short_one_that_has_nothing_out_may_still_give() {
     let mut others = pair.a.depot.pool();
     let mut held = Vec::new();
     others.alloc_many(usize::MAX, &mut held);
+    pair.a.stack.pool().alloc_many(usize::MAX, &mut held);
     pair.a.stack.update_pressure();
     assert_eq!(pair.a.stack.pressure(), Pressure::Critical);
     let refused = pair.a.stack.alloc_buf(pair.now, a);
