@@ -139,7 +139,7 @@ impl LaneRx {
         let max = max.min(self.empty.capacity() as u32);
         let missing = max - self.posted.min(max);
         if missing as usize >= (BURST / 2).min(max as usize / 2) {
-            let lacking = missing - self.post_missing(pool, missing);
+            let lacking = self.post_missing(pool, missing);
             let told = self.told.get_or_insert_with(|| pool.depot().posted(max));
             told.lacks(lacking);
             return lacking == 0;
@@ -147,10 +147,10 @@ impl LaneRx {
         true
     }
 
-    /// How many it posted.
+    /// How many the pool had not.
     fn post_missing(&mut self, pool: &mut Pool, missing: u32) -> u32 {
         let posted = self.posted;
-        let mut given = 0;
+        let (mut given, mut found) = (0, true);
         let mut source = std::iter::from_fn(|| {
             if given == missing {
                 return None;
@@ -160,12 +160,13 @@ impl LaneRx {
             } else {
                 pool.alloc()
             };
-            given += u32::from(buf.is_some());
+            found = buf.is_some();
+            given += u32::from(found);
             buf
         });
         self.empty.push_from(&mut source);
         self.posted += given;
-        given
+        if found { 0 } else { missing - given }
     }
 
     /// From now on the sender relies on posted buffers alone.
