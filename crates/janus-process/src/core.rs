@@ -195,9 +195,14 @@ impl Core {
         let mut limit = until.map(|until| until.saturating_since(now));
         let leads = !inner.sleepers.is_led();
         if leads {
+            // A try leaves its connection to be asked whether it has something to send, and the core does not sleep before that.
+            inner.seat()?.send();
             let Some(turn_in) = inner.seat()?.sleep() else {
                 inner.turn();
-                return Ok((inner, Slept::Awake));
+                // A thread that goes on trying is not to keep out the one that would end that.
+                drop(inner);
+                std::thread::yield_now();
+                return Ok((self.lock(), Slept::Awake));
             };
             limit = [limit, turn_in].into_iter().flatten().min();
             inner.leader_until = turn_in.map(|turn_in| now + turn_in);

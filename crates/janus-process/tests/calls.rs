@@ -168,6 +168,42 @@ fn patience_ends_when_its_time_is_up() {
     server.close(listener).expect("open");
 }
 
+/// Of a send that begins with nothing sent, as there is no room at all.
+#[test]
+fn a_send_that_waits_takes_no_time_of_the_processor() {
+    const PATIENCE: Duration = Duration::from_millis(300);
+    let (server, client) = two();
+    let listener = listener(&server);
+    let fd = connected(&client);
+    server.accept4(listener, 0, goes_on).expect("a connection");
+    let text = [7; 65_536];
+    let fill = || {
+        let full = |()| client.send(fd, &[IoSlice::new(&text)], abi::MSG_DONTWAIT, goes_on);
+        std::iter::repeat(())
+            .map(full)
+            .take_while(Result::is_ok)
+            .count()
+    };
+    // What it has is with the peer, as far as that takes it.
+    while fill() > 0 {
+        thread::sleep(Duration::from_millis(50));
+    }
+    let mut patience = [0; 16];
+    patience[8..].copy_from_slice(&(PATIENCE.as_micros() as u64).to_ne_bytes());
+    client
+        .setsockopt(fd, abi::SOL_SOCKET, abi::SO_SNDTIMEO, &patience)
+        .expect("a socket");
+    let spent = || {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::try_from(now).expect("a time")
+    };
+    let (begin, before) = (Instant::now(), spent());
+    assert_eq!(send(&client, fd, &text), Err(Errno::EAGAIN));
+    assert!(begin.elapsed() >= PATIENCE);
+    let spent = spent() - before;
+    assert!(spent < PATIENCE / 2, "{spent:?}");
+}
+
 #[test]
 fn poll_and_epoll_mix_with_what_the_kernel_has() {
     let (server, client) = two();
