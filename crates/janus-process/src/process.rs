@@ -115,7 +115,10 @@ impl Process {
             let _ = self.close_at_once(fd);
         }
         drop(guardian);
-        let seat = self.core.lock().seat.take();
+        let mut inner = self.core.lock();
+        let seat = inner.seat.take();
+        inner.sleepers.wake_all();
+        drop(inner);
         self.started_with.iter().for_each(|fd| own::forget(*fd));
         crew.end(&handle, seat.into_iter().collect())
     }

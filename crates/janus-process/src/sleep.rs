@@ -185,6 +185,12 @@ impl Sleepers {
         }
     }
 
+    /// The core has ended: all that sleep for it look.
+    pub(crate) fn wake_all(&self) {
+        self.call_leader();
+        self.on.values().flatten().for_each(|who| who.ring());
+    }
+
     pub(crate) fn wait(&mut self, who: &Arc<Sleeper>, on: &[i32]) {
         for socket in on {
             self.on.entry(*socket).or_default().push(who.clone());

@@ -197,11 +197,19 @@ fn a_send_that_waits_takes_no_time_of_the_processor() {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         Duration::try_from(now).expect("a time")
     };
-    let (begin, before) = (Instant::now(), spent());
-    assert_eq!(send(&client, fd, &text), Err(Errno::EAGAIN));
-    assert!(begin.elapsed() >= PATIENCE);
-    let spent = spent() - before;
-    assert!(spent < PATIENCE / 2, "{spent:?}");
+    let start = Instant::now();
+    loop {
+        assert!(start.elapsed() < LONG, "there is always room");
+        let (begin, before) = (Instant::now(), spent());
+        // The peer may take a little more when its window is probed.
+        if let Err(error) = send(&client, fd, &text) {
+            assert_eq!(error, Errno::EAGAIN);
+            assert!(begin.elapsed() >= PATIENCE);
+            let spent = spent() - before;
+            assert!(spent < PATIENCE / 2, "{spent:?}");
+            break;
+        }
+    }
 }
 
 #[test]
