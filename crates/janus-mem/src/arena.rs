@@ -69,20 +69,22 @@ impl PageArena {
         if self.taken == self.max {
             return false;
         }
-        self.refresh_limit();
+        let mut seen = self.refresh_limit();
         if self.taken == self.limit {
             self.notice.was_short();
         }
-        while self.taken == self.limit && self.grown.grow_now() {
-            self.refresh_limit();
+        while self.taken == self.limit && self.grown.grow_past(seen) {
+            seen = self.refresh_limit();
         }
         self.taken < self.limit
     }
 
-    fn refresh_limit(&mut self) {
-        let pages = (self.grown.ready() / PAGE).min(self.max as usize);
-        self.limit = pages as u32;
+    /// Looks how much memory is ready; returns its bytes.
+    fn refresh_limit(&mut self) -> usize {
+        let ready = self.grown.ready();
+        self.limit = (ready / PAGE).min(self.max as usize) as u32;
         self.kick = self.notice.place(self.taken, self.limit);
+        ready
     }
 
     /// The address of the first page. Only pages that were taken may be accessed.

@@ -286,9 +286,10 @@ impl Depot {
         let fresh = self.entry.reclaim.fresh();
         let (mut from, batch) = (fresh.load(Ordering::Relaxed), self.batch() as u32);
         loop {
-            let limit = self.fresh_limit();
+            let ready = self.grown.ready();
+            let limit = ((ready / SLOT_SIZE) as u32).min(self.capacity);
             if from >= limit {
-                if limit == self.capacity || !self.grown.grow_now() {
+                if limit == self.capacity || !self.grown.grow_past(ready) {
                     return 0;
                 }
                 continue;
@@ -307,10 +308,6 @@ impl Depot {
                 Err(now) => from = now,
             }
         }
-    }
-
-    fn fresh_limit(&self) -> u32 {
-        ((self.grown.ready() / SLOT_SIZE) as u32).min(self.capacity)
     }
 
     fn slot_words(&self, slot: u32) -> *mut u32 {

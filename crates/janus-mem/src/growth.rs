@@ -120,10 +120,14 @@ impl Grown {
         }
     }
 
-    /// The owner has used up the ready prefix: grows it here and now. False when there is nothing left to grow.
+    /// The owner has used up the `seen` bytes that were ready when it looked: grows them here and now, unless another thread has done so
+    /// since. False when there is no more to be had.
     #[cold]
-    pub(crate) fn grow_now(&self) -> bool {
+    pub(crate) fn grow_past(&self, seen: usize) -> bool {
         let ready = self.ready();
+        if ready > seen {
+            return true;
+        }
         if ready >= self.region.reserved() {
             return false;
         }
@@ -243,7 +247,7 @@ mod tests {
     #[test]
     fn inline_growth_reaches_the_end_and_stops() {
         let grown = Grown::new(256 << 10, &Growth::Inline).unwrap();
-        while grown.grow_now() {}
+        while grown.grow_past(grown.ready()) {}
         assert_eq!(grown.ready(), grown.region().reserved());
         assert_eq!(grown.late(), 0, "inline growth is not late growth");
     }
@@ -254,7 +258,21 @@ mod tests {
         grown.grow_all().unwrap();
         assert_eq!(grown.ready(), grown.region().reserved());
         grown.grow_all().unwrap();
-        assert!(!grown.grow_now());
+        assert!(!grown.grow_past(grown.ready()));
+    }
+
+    #[test]
+    fn what_came_since_the_owner_looked_is_enough() {
+        let toucher = Toucher::spawn().unwrap();
+        let grown = Grown::new(256 << 10, &Growth::Ahead(toucher)).unwrap();
+        // Both the next chunk and the last one: the second time there is nothing left to grow.
+        while grown.ready() < grown.region().reserved() {
+            let seen = grown.ready();
+            grown.grow_ahead(seen);
+            let ready = grown.ready();
+            assert!(grown.grow_past(seen));
+            assert_eq!((grown.ready(), grown.late()), (ready, 0));
+        }
     }
 
     #[test]
@@ -263,7 +281,7 @@ mod tests {
         let grown = Grown::new(8 << 20, &Growth::Ahead(toucher)).unwrap();
         // The toucher is asked and does not come; the owner goes on without it, and then it comes.
         let asked = grown.ready();
-        assert!(grown.grow_now());
+        assert!(grown.grow_past(asked));
         grown.grow_ahead(asked);
         assert_eq!(grown.late(), 1);
         assert_eq!(grown.ready(), next_chunk_end(asked));
@@ -283,6 +301,7 @@ mod tests {
             thread::yield_now();
         }
         assert_eq!(grown.late(), 0);
-        assert!(grown.grow_now() || grown.ready() == grown.region().reserved());
+        let more = grown.grow_past(grown.ready());
+        assert!(more || grown.ready() == grown.region().reserved());
     }
 }

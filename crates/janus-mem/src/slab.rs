@@ -118,12 +118,12 @@ impl<T: Default> Slab<T> {
         if self.fresh == self.max {
             return false;
         }
-        self.refresh_limit();
+        let mut seen = self.refresh_limit();
         if self.fresh == self.limit {
             self.notice.was_short();
             // A chunk can be smaller than a slot: grow until one fits.
-            while self.fresh == self.limit && self.grown.grow_now() {
-                self.refresh_limit();
+            while self.fresh == self.limit && self.grown.grow_past(seen) {
+                seen = self.refresh_limit();
             }
         }
         self.fresh < self.limit
@@ -140,10 +140,12 @@ impl<T: Default> Slab<T> {
         self.rested = Some(Rested::shuffled(slots));
     }
 
-    fn refresh_limit(&mut self) {
-        let slots = (self.grown.ready() / size_of::<T>()).min(self.max as usize);
-        self.limit = slots as u32;
+    /// Looks how much memory is ready; returns its bytes.
+    fn refresh_limit(&mut self) -> usize {
+        let ready = self.grown.ready();
+        self.limit = (ready / size_of::<T>()).min(self.max as usize) as u32;
         self.kick = self.notice.place(self.fresh, self.limit);
+        ready
     }
 }
 
@@ -370,7 +372,7 @@ impl FreeStack {
     #[cold]
     fn deepen(&mut self) -> bool {
         while self.len == self.limit {
-            if !self.grown.grow_now() {
+            if !self.grown.grow_past(self.grown.ready()) {
                 self.lost += 1;
                 return false;
             }
