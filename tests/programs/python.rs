@@ -21,6 +21,9 @@ fn serves(world: &World) -> Transcript {
         "selectors",
         "asyncio",
         "socketserver",
+        "forking",
+        "programs",
+        "sent",
     ];
     let mut said = String::new();
     for (way, port) in ways.into_iter().zip(7000..) {

@@ -80,10 +80,11 @@ fn iperf3_as_a_server_both_ways() {
     compare(&["iperf3 --version"], iperf3);
 }
 
-/// What is sent comes back from socat, which serves one connection; nc writes what comes, and sends what it reads.
+/// What is sent comes back from socat, which serves one connection, by a program (a pipe it writes to itself is one that it waits for, when
+/// what it read does not fill whole pages); nc writes what comes, and sends what it reads.
 fn pipes(world: &World) -> Transcript {
     let listens = format!("TCP-LISTEN:9001,bind={PROGRAM},reuseaddr");
-    let server = world.start(&["socat", &listens, "PIPE"]);
+    let server = world.start(&["socat", "-t20", &listens, "EXEC:cat"]);
     let sent = world.file("sent", peers::big());
     let ask = format!("exec 3<>/dev/tcp/{PROGRAM}/9001 && (cat {sent} >&3 & head -c {BIG} <&3)");
     let back = world.peer_in_time(&["bash", "-c", &ask]);
@@ -97,6 +98,29 @@ fn pipes(world: &World) -> Transcript {
     said += &format!("nc {} {:x}\n", back.out_len, back.out_sum);
     let served = server.end();
     said + &format!("{} {} {:x}\n", served.code, served.out_len, served.out_sum)
+}
+
+/// A child for each connection, and a program in each child.
+fn forks(world: &World) -> Transcript {
+    let (sent, mut said) = (world.file("sent", peers::big()), String::new());
+    for (port, serves) in [(9001, "EXEC:cat"), (9002, "SYSTEM:cat")] {
+        let listens = format!("TCP-LISTEN:{port},bind={PROGRAM},reuseaddr,fork");
+        let server = world.start(&["socat", "-t20", &listens, serves]);
+        for _ in 0..3 {
+            let ask = format!(
+                "exec 3<>/dev/tcp/{PROGRAM}/{port} && (cat {sent} >&3 & head -c {BIG} <&3)"
+            );
+            let back = world.peer_in_time(&["bash", "-c", &ask]);
+            said += &format!("{serves} {} {:x}\n", back.out_len, back.out_sum);
+        }
+        said += &server.terminated().code;
+    }
+    said
+}
+
+#[test]
+fn socat_with_a_child_for_each_connection() {
+    compare(&["socat -V", "bash --version"], forks);
 }
 
 #[test]

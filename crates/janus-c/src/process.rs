@@ -1,11 +1,12 @@
 //! The one process there is: started by the first call that needs it, ended when the program exits, not there in a forked child.
 
-use std::sync::OnceLock;
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use janus::Runtime;
-use janus_process::{Errno, Process, Result};
+use janus_process::{Child, Errno, Fork, Process, Result};
 use libc::c_int;
 
 static PROCESS: OnceLock<Option<Process>> = OnceLock::new();
@@ -13,6 +14,13 @@ static PROCESS: OnceLock<Option<Process>> = OnceLock::new();
 static FORKED: AtomicBool = AtomicBool::new(false);
 /// The thread that ends the process, by its number; 0 as long as none does.
 static ENDER: AtomicI32 = AtomicI32::new(0);
+/// In a forked child, what it may use of its parent's connections.
+static CHILD: Mutex<Option<Child>> = Mutex::new(None);
+
+thread_local! {
+    /// This thread is about to fork.
+    static FORK: RefCell<Option<Fork>> = const { RefCell::new(None) };
+}
 
 /// The process, which is started if it is not there yet.
 ///
@@ -31,23 +39,6 @@ pub fn get() -> Result<&'static Process> {
 /// Whether this is a child that was forked from the process that has the connections.
 pub fn is_forked() -> bool {
     FORKED.load(Ordering::Relaxed)
-}
-
-/// Whether a descriptor of a forked child was a socket of its parent's, and is still what stands for it.
-#[cold]
-pub fn was_parents(fd: c_int) -> bool {
-    let parents = matches!(PROCESS.get(), Some(Some(process)) if process.has(fd));
-    if !parents {
-        return false;
-    }
-    // The child may have closed it, and opened something else of that number.
-    let (mut domain, mut len) = (0, size_of::<c_int>() as libc::socklen_t);
-    // SAFETY: the value has so much room.
-    let asked = unsafe {
-        let into = (&raw mut domain).cast();
-        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_DOMAIN, into, &mut len)
-    };
-    asked == 0 && domain == libc::AF_UNIX
 }
 
 /// The process if it has been started, and not in a forked child.
@@ -87,7 +78,7 @@ fn start() -> Option<Process> {
             // keeps it then.
             unsafe {
                 libc::atexit(at_exit);
-                libc::pthread_atfork(None, None, Some(in_child));
+                libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child));
             }
             Some(process)
         }
@@ -121,6 +112,56 @@ pub fn does_not_end() {
     ENDER.store(0, Ordering::Relaxed);
 }
 
+extern "C" fn before_fork() {
+    if is_forked() {
+        child().as_mut().map(Child::forks);
+    }
+    FORK.set(started().and_then(Process::before_fork));
+}
+
+extern "C" fn after_fork() {
+    if let (Some(process), Some(fork)) = (started(), FORK.take()) {
+        process.after_fork(fork);
+    }
+}
+
 extern "C" fn in_child() {
-    FORKED.store(true, Ordering::Relaxed);
+    // A child of a child has what that had.
+    if FORKED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    *child() = FORK.take().map(Fork::in_child);
+}
+
+fn child() -> std::sync::MutexGuard<'static, Option<Child>> {
+    CHILD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a descriptor of a forked child was a socket of its parent's.
+#[inline]
+pub fn was_parents(fd: c_int) -> bool {
+    is_forked() && matches!(PROCESS.get(), Some(Some(process)) if process.has(fd))
+}
+
+/// In a forked child: makes a descriptor that was a connection of its parent's one of the kernel's that does the same. False: it was none.
+#[cold]
+pub fn claims(fd: c_int) -> bool {
+    let Some(Some(process)) = PROCESS.get() else {
+        return false;
+    };
+    child()
+        .as_mut()
+        .is_some_and(|child| child.claims(process, fd))
+}
+
+/// In a forked child: descriptors are closed, or others are put in their place.
+#[cold]
+pub fn child_closes(first: c_int, last: c_int) {
+    let (Some(Some(process)), mut child) = (PROCESS.get(), child()) else {
+        return;
+    };
+    let over = (child.as_mut()).is_some_and(|child| !child.closes(process, first, last));
+    if over && let Some(child) = child.take() {
+        child.is_over();
+    }
 }

@@ -6,7 +6,7 @@ use libc::{
 };
 
 use crate::inside::{is_ours_to_use, ours};
-use crate::real;
+use crate::{handed, real};
 
 /// A function of libc's that is asked whose its first argument is.
 macro_rules! by_descriptor {
@@ -35,11 +35,21 @@ by_descriptor! {
     writev(parts: *const iovec, count: c_int) -> ssize_t = bytes::writev;
     send(from: *const c_void, len: size_t, flags: c_int) -> ssize_t = bytes::send;
     sendto(from: *const c_void, len: size_t, flags: c_int, name: *const sockaddr, name_len: socklen_t) -> ssize_t = bytes::sendto;
-    sendmsg(message: *const msghdr, flags: c_int) -> ssize_t = bytes::sendmsg;
     sendmmsg(messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int = send_messages;
     __read_chk(into: *mut c_void, len: size_t, room: size_t) -> ssize_t = read_within;
     __recv_chk(into: *mut c_void, len: size_t, room: size_t, flags: c_int) -> ssize_t = recv_within;
     __recvfrom_chk(into: *mut c_void, len: size_t, room: size_t, flags: c_int, name: *mut sockaddr, name_len: *mut socklen_t) -> ssize_t = recvfrom_within;
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: the caller keeps sendmsg's contract.
+    unsafe {
+        match is_ours_to_use(fd) {
+            true => ours(|| bytes::sendmsg(fd, message, flags)),
+            false => handed::sendmsg(fd, message, flags),
+        }
+    }
 }
 
 /// The buffer is smaller than the program says: what the fortified functions of glibc do.

@@ -4,7 +4,7 @@ use janus_c::calls;
 use libc::{c_int, c_uint, c_ulong, c_void};
 
 use crate::choice;
-use crate::inside::{self, Inside, is_ours, ours};
+use crate::inside::{self, Inside, is_ours, is_ours_to_use, ours};
 use crate::real;
 
 /// CLOSE_RANGE_CLOEXEC.
@@ -12,6 +12,7 @@ const ONLY_ON_EXEC: c_int = 4;
 
 #[unsafe(no_mangle)]
 pub extern "C" fn close(fd: c_int) -> c_int {
+    inside::child_closes(fd, fd);
     match is_ours(fd) {
         true => ours(|| {
             choice::forget(fd);
@@ -27,6 +28,10 @@ pub extern "C" fn close(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let Some(process) = inside::process() else {
+        if flags & ONLY_ON_EXEC == 0 {
+            let number = |fd| c_int::try_from(fd).unwrap_or(c_int::MAX);
+            inside::child_closes(number(first), number(last));
+        }
         // SAFETY: the call takes numbers.
         return unsafe { real::close_range(first, last, flags) };
     };
@@ -70,7 +75,7 @@ pub extern "C" fn closefrom(first: c_int) {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn dup(fd: c_int) -> c_int {
-    match is_ours(fd) {
+    match is_ours_to_use(fd) {
         true => ours(|| calls::duplicate(fd, 0, false)),
         // SAFETY: the call takes a number.
         false => unsafe { real::dup(fd) },
@@ -99,6 +104,10 @@ pub extern "C" fn dup3(fd: c_int, new: c_int, flags: c_int) -> c_int {
 /// `new` becomes another name of what `fd` is; what it was is closed.
 fn replace(fd: c_int, new: c_int, flags: c_int, kernels: impl FnOnce() -> c_int) -> c_int {
     let Some(process) = inside::process() else {
+        inside::claim(fd);
+        if fd != new {
+            inside::child_closes(new, new);
+        }
         return kernels();
     };
     let _inside = Inside::enter();
@@ -141,9 +150,21 @@ const KNOWN: [c_int; 6] = [
     libc::F_SETFL,
 ];
 
+/// Whether a child that calls this is about to use the descriptor, or to leave it to a program that it becomes.
+fn uses(command: c_int, argument: c_int) -> bool {
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC | libc::F_SETFL => true,
+        libc::F_SETFD => argument & libc::FD_CLOEXEC == 0,
+        _ => false,
+    }
+}
+
 /// C declares it with any arguments; an int and a pointer come in the same place.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+    if uses(command, argument.addr() as c_int) {
+        inside::claim(fd);
+    }
     match is_ours(fd) && KNOWN.contains(&command) {
         true => ours(|| calls::fcntl(fd, command, argument.addr() as c_int)),
         // Of a socket of ours: owner, locks and the like are the placeholder's.

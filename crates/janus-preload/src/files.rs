@@ -3,7 +3,7 @@
 use janus_c::bytes;
 use libc::{c_int, c_uint, c_void, off_t, off64_t, size_t, ssize_t};
 
-use crate::inside::{Inside, is_inside, is_ours};
+use crate::inside::{Inside, is_inside, is_ours_to_use};
 use crate::real;
 
 /// Bytes of a file that are read at once.
@@ -16,7 +16,7 @@ pub unsafe extern "C" fn sendfile(
     offset: *mut off_t,
     count: size_t,
 ) -> ssize_t {
-    if is_inside() || !is_ours(out) {
+    if is_inside() || !is_ours_to_use(out) {
         // SAFETY: the caller keeps sendfile's contract.
         return unsafe { real::sendfile(out, from, offset, count) };
     }
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn splice(
     len: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    if is_ours(from) || is_ours(to) {
+    if is_ours_to_use(from) || is_ours_to_use(to) {
         return janus_c::fail(janus_process::Errno::EINVAL) as ssize_t;
     }
     // SAFETY: the caller keeps splice's contract.

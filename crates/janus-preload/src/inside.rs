@@ -64,28 +64,43 @@ pub(crate) fn is_kept(fd: c_int) -> bool {
     process().is_some_and(|process| process.keeps(fd))
 }
 
-/// [`is_ours`], for calls that a forked child makes in vain on its parent's sockets: it is told once.
+/// [`is_ours`]; in a forked child a connection of its parent's is the kernel's from its first use on.
 #[inline]
 pub(crate) fn is_ours_to_use(fd: c_int) -> bool {
     match process() {
         Some(process) => process.has(fd),
         None => {
-            if is_forked() && !is_inside() {
-                tell_child(fd);
-            }
+            claim(fd);
             false
         }
     }
 }
 
+/// In a forked child: it is about to use this descriptor.
+#[inline]
+pub(crate) fn claim(fd: c_int) {
+    if janus_c::process::was_parents(fd) && !is_inside() {
+        claim_parents(fd);
+    }
+}
+
+/// In a forked child: it closes these descriptors, or puts others in their place.
+#[inline]
+pub(crate) fn child_closes(first: c_int, last: c_int) {
+    if is_forked() && !is_inside() {
+        let _inside = Inside::enter();
+        janus_c::process::child_closes(first, last);
+    }
+}
+
+/// That one cannot be had, as it is no connection, is told once.
 #[cold]
-fn tell_child(fd: c_int) {
+fn claim_parents(fd: c_int) {
     static TOLD: AtomicBool = AtomicBool::new(false);
     let _inside = Inside::enter();
-    if !TOLD.load(Ordering::Relaxed) && janus_c::process::was_parents(fd) {
-        TOLD.store(true, Ordering::Relaxed);
+    if !janus_c::process::claims(fd) && !TOLD.swap(true, Ordering::Relaxed) {
         eprintln!(
-            "janus: process {} was forked and has none of the sockets of its parent: they work in the parent only",
+            "janus: process {} was forked and has only the connections of its parent: what listens works in the parent only",
             std::process::id()
         );
     }

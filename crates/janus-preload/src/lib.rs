@@ -16,6 +16,7 @@ mod choice;
 mod descriptors;
 mod ends;
 mod files;
+mod handed;
 mod inside;
 mod life;
 mod raw;

@@ -118,7 +118,7 @@ pub unsafe extern "C" fn accept4(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    match is_ours(fd) {
+    match is_ours_to_use(fd) {
         true => ours(|| calls::shutdown(fd, how)),
         // SAFETY: the call takes numbers.
         false => unsafe { real::shutdown(fd, how) },
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn setsockopt(
 ) -> c_int {
     // SAFETY: the caller keeps setsockopt's contract.
     unsafe {
-        if !is_ours(fd) {
+        if !is_ours_to_use(fd) {
             return real::setsockopt(fd, level, name, value, len);
         }
         let _inside = Inside::enter();

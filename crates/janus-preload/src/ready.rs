@@ -5,7 +5,7 @@ use core::ptr::null_mut;
 use janus_c::ready;
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
-use crate::inside::{self, is_ours, ours};
+use crate::inside::{self, is_ours, is_ours_to_use, ours};
 use crate::real;
 
 /// While it lives, this thread blocks other signals: what ppoll and its kin do for the length of a wait. (One that comes between the change
@@ -38,11 +38,11 @@ impl Drop for Masked {
 }
 
 unsafe fn names_ours(fds: *const pollfd, count: nfds_t) -> bool {
-    if inside::process().is_none() || fds.is_null() {
+    if fds.is_null() || inside::process().is_none() && !inside::is_forked() {
         return false;
     }
     // SAFETY: the caller of poll says that there are so many.
-    (0..count as usize).any(|at| is_ours(unsafe { (*fds.add(at)).fd }))
+    (0..count as usize).any(|at| is_ours_to_use(unsafe { (*fds.add(at)).fd }))
 }
 
 #[unsafe(no_mangle)]
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn __ppoll_chk(
 }
 
 unsafe fn sets_name_ours(count: c_int, sets: [*mut fd_set; 3]) -> bool {
-    if inside::process().is_none() {
+    if inside::process().is_none() && !inside::is_forked() {
         return false;
     }
     let named = |set: &*mut fd_set, fd: usize| {
@@ -105,7 +105,7 @@ unsafe fn sets_name_ours(count: c_int, sets: [*mut fd_set; 3]) -> bool {
         !set.is_null() && unsafe { *set.cast::<u64>().add(fd / 64) } & (1 << (fd % 64)) != 0
     };
     (0..usize::try_from(count).unwrap_or(0))
-        .any(|fd| is_ours(fd as c_int) && sets.iter().any(|set| named(set, fd)))
+        .any(|fd| sets.iter().any(|set| named(set, fd)) && is_ours_to_use(fd as c_int))
 }
 
 #[unsafe(no_mangle)]
@@ -166,6 +166,9 @@ pub unsafe extern "C" fn epoll_ctl(
     event: *mut epoll_event,
 ) -> c_int {
     let Some(process) = inside::process() else {
+        if op == libc::EPOLL_CTL_ADD {
+            inside::claim(fd);
+        }
         // SAFETY: the caller keeps epoll_ctl's contract.
         return unsafe { real::epoll_ctl(epfd, op, fd, event) };
     };

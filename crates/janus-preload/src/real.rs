@@ -6,8 +6,8 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
     FILE, c_char, c_int, c_uint, c_ulong, c_void, epoll_event, fd_set, iovec, mmsghdr, msghdr,
-    nfds_t, off_t, off64_t, pollfd, pthread_attr_t, pthread_t, sigset_t, size_t, sockaddr,
-    socklen_t, ssize_t, timespec, timeval,
+    nfds_t, off_t, off64_t, pollfd, posix_spawn_file_actions_t, pthread_attr_t, pthread_t,
+    sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
 };
 
 /// A function of libc's.
@@ -124,6 +124,8 @@ real! {
     execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     execvpe(file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    posix_spawn_file_actions_adddup2(actions: *mut posix_spawn_file_actions_t, fd: c_int, new: c_int) -> c_int;
+    posix_spawn_file_actions_destroy(actions: *mut posix_spawn_file_actions_t) -> c_int;
     fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
     fileno(stream: *mut FILE) -> c_int;
     syscall(number: libc::c_long, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong, e: c_ulong, f: c_ulong) -> libc::c_long;

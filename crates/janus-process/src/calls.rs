@@ -1,7 +1,7 @@
 //! The life of a socket: socket, bind, listen, accept, connect, shutdown, close, its names, its options.
 
 use std::net::SocketAddr;
-use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use janus_posix::{Lingering, Sockets, abi};
 use janus_tcp::Instant;
@@ -9,7 +9,7 @@ use janus_tcp::Instant;
 use crate::core::{Attempt, Inner};
 use crate::process::Process;
 use crate::sleep::{CLOSED, GoesOn};
-use crate::{Errno, Result};
+use crate::{Errno, Result, own};
 
 #[cfg(test)]
 mod tests;
@@ -290,9 +290,22 @@ impl Process {
         ended.map(|_| ())
     }
 
+    /// One more name of a socket, that the program is not told of.
+    pub(crate) fn name_of_our_own(&self, socket: i32) -> Result<RawFd> {
+        let mut inner = self.core.lock();
+        if !inner.descriptors.has_names(socket) {
+            return Err(Errno::EBADF);
+        }
+        let fd = own::raised(inner.descriptors.reserve(true)?);
+        own::note(fd.as_raw_fd());
+        Ok(inner.descriptors.put(&self.core.ours, fd, socket))
+    }
+
     /// The program's descriptors that are ours.
     pub fn open_descriptors(&self) -> Vec<RawFd> {
-        self.core.lock().descriptors.all()
+        let mut all = self.core.lock().descriptors.all();
+        all.retain(|fd| !own::is(*fd));
+        all
     }
 
     /// `getsockname(2)`.
@@ -423,7 +436,7 @@ impl Inner {
     }
 
     /// The last name of a socket is gone.
-    fn end(&mut self, socket: i32) -> Result<Option<Lingering>> {
+    pub(crate) fn end(&mut self, socket: i32) -> Result<Option<Lingering>> {
         self.close_port(socket);
         self.kernel_parts.remove(&socket);
         self.told.remove(&socket);

@@ -40,6 +40,11 @@ impl Ours {
         own::bit(&self.0, fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
     }
 
+    /// In a forked child: a mark that is not true any more.
+    pub(crate) fn is_not(&self, fd: RawFd) {
+        self.set(fd, false);
+    }
+
     fn set(&self, fd: RawFd, ours: bool) {
         if let Some((word, bit)) = own::bit(&self.0, fd) {
             match ours {
@@ -135,6 +140,22 @@ impl Descriptors {
         *names -= 1;
         let last = (*names == 0).then_some(open.socket);
         Ok((open.fd, last))
+    }
+
+    pub(crate) fn has_names(&self, socket: i32) -> bool {
+        (self.names.get(socket as usize)).is_some_and(|names| *names > 0)
+    }
+
+    /// A name more for a socket that has one, and no descriptor: it lasts.
+    pub(crate) fn hold(&mut self, socket: i32) {
+        self.names[socket as usize] += 1;
+    }
+
+    /// Takes it back. Whether it was the last name.
+    pub(crate) fn unhold(&mut self, socket: i32) -> bool {
+        let names = &mut self.names[socket as usize];
+        *names -= 1;
+        *names == 0
     }
 
     /// Puts a socket at a number, whatever is there. The socket that was, if it has no name any more.

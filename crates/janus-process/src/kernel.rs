@@ -39,6 +39,12 @@ pub(crate) fn duplicate_to(fd: &OwnedFd, new: RawFd, flags: DupFlags) -> Result<
     }
 }
 
+/// Whether a descriptor of the program's goes when it becomes another.
+pub(crate) fn closes_on_exec(fd: RawFd) -> bool {
+    let flags = named(fd).and_then(|fd| rustix::io::fcntl_getfd(fd).map_err(errno));
+    flags.is_ok_and(|flags| flags.contains(rustix::io::FdFlags::CLOEXEC))
+}
+
 /// All that are open in this process; none where /proc is not there.
 pub(crate) fn open_descriptors() -> Vec<RawFd> {
     let all = std::fs::read_dir("/proc/self/fd");

@@ -9,6 +9,7 @@
 #![deny(unsafe_code)]
 
 mod calls;
+mod children;
 mod core;
 mod descriptors;
 mod epoll;
@@ -20,10 +21,12 @@ mod loans;
 mod own;
 mod poll;
 mod process;
+mod pump;
 mod sleep;
 mod traffic;
 mod transfer;
 
+pub use children::{Child, Fork};
 pub use epoll::Event;
 pub use janus_posix::{Errno, abi};
 pub use loans::Loan;

@@ -9,18 +9,20 @@ use janus::{BoxError, Builder, Handle, SeatCrew};
 use crate::core::Core;
 use crate::guardian::Guardian;
 use crate::held::Held;
+use crate::pump::Pump;
 use crate::{kernel, own};
 
 /// All that a process has of Janus: one core, what is open, a guardian.
 pub struct Process {
     pub(crate) core: Arc<Core>,
-    rest: Mutex<Option<Rest>>,
+    pub(crate) rest: Mutex<Option<Rest>>,
     /// Descriptors that were opened when it started.
     started_with: Vec<RawFd>,
 }
 
-struct Rest {
+pub(crate) struct Rest {
     handle: Handle,
+    pub(crate) pump: Pump,
     crew: SeatCrew,
     guardian: Guardian,
 }
@@ -49,8 +51,10 @@ impl Process {
         let seat = seats.into_iter().next().ok_or("a runtime without a core")?;
         let core = Arc::new(Core::new(seat).map_err(|error| error.text())?);
         let guardian = Guardian::start(core.clone()).map_err(|error| error.text())?;
+        let pump = Pump::start(core.clone()).map_err(|error| error.text())?;
         let rest = Rest {
             handle,
+            pump,
             crew,
             guardian,
         };
@@ -59,6 +63,15 @@ impl Process {
             rest: Mutex::new(Some(rest)),
             started_with: Vec::new(),
         })
+    }
+
+    /// A process once more, for a thread of ours that makes calls: it ends nothing.
+    pub(crate) fn again(core: Arc<Core>) -> Process {
+        Process {
+            core,
+            rest: Mutex::new(None),
+            started_with: Vec::new(),
+        }
     }
 
     /// Whether a descriptor is one of ours. Takes no lock.
@@ -105,10 +118,12 @@ impl Process {
             handle,
             crew,
             guardian,
+            pump,
         }) = rest
         else {
             return Ok(());
         };
+        drop(pump);
         let open = self.core.lock().descriptors.all();
         for fd in open {
             // Another thread may have closed it.

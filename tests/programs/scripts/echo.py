@@ -1,10 +1,12 @@
 """Sends back what comes, by each of the ways in which Python waits: `echo.py serve WAY HOST PORT CONNECTIONS`, `echo.py ask ...`."""
 import asyncio
 import hashlib
+import os
 import select
 import selectors
 import socket
 import socketserver
+import subprocess
 import sys
 import threading
 
@@ -169,6 +171,58 @@ def serve_socketserver(host, port, count):
             server.handle_request()
 
 
+def serve_forking(host, port, count):
+    """A child for each connection, which the parent closes at once."""
+
+    class Echo(socketserver.StreamRequestHandler):
+        def handle(self):
+            while piece := self.rfile.read1(65536):
+                self.wfile.write(piece)
+
+    class Server(socketserver.ForkingTCPServer):
+        allow_reuse_address = True
+        request_queue_size = 64
+
+    with Server((host, port), Echo) as server:
+        listening()
+        for _ in range(count):
+            server.handle_request()
+
+
+def serve_programs(host, port, count):
+    """A program for each connection, whose standard input and output it is."""
+    with socket.create_server((host, port), backlog=64) as server:
+        listening()
+        programs = []
+        for _ in range(count):
+            connection, _ = server.accept()
+            with connection:
+                programs.append(subprocess.Popen(["cat"], stdin=connection, stdout=connection))
+        for program in programs:
+            assert program.wait() == 0
+
+
+def serve_sent(host, port, count):
+    """Connections go to a process that was there before them."""
+    here, there = socket.socketpair()
+    if not (worker := os.fork()):
+        here.close()
+        for _ in range(count):
+            _, fds, _, _ = socket.recv_fds(there, 1, 1)
+            with socket.socket(fileno=fds[0]) as connection:
+                while piece := connection.recv(65536):
+                    connection.sendall(piece)
+        os._exit(0)
+    there.close()
+    with socket.create_server((host, port), backlog=64) as server:
+        listening()
+        for _ in range(count):
+            connection, _ = server.accept()
+            with connection:
+                socket.send_fds(here, [b"1"], [connection.fileno()])
+    assert os.waitpid(worker, 0)[1] == 0
+
+
 # Clients: each connection sends its content and compares what comes back.
 
 
@@ -255,6 +309,9 @@ SERVERS = {
     "selectors": serve_selectors,
     "asyncio": serve_asyncio,
     "socketserver": serve_socketserver,
+    "forking": serve_forking,
+    "programs": serve_programs,
+    "sent": serve_sent,
 }
 CLIENTS = {
     "blocking": ask_blocking,

@@ -1,0 +1,256 @@
+//! Connections in forked children. A child has its parent's descriptors, and none of its connections: each is one of the kernel's
+//! placeholders there. As on Linux a connection lasts until the child has let it go too, so the parent holds it for the child, which is known
+//! to be there by a channel that ends with it. What the child uses it claims: its placeholder becomes one end of a pair, whose other end goes
+//! to the parent by the channel, and is carried there (`pump`).
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
+
+use janus_posix::abi;
+use rustix::io::DupFlags;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+
+use crate::poll::Polled;
+use crate::process::Process;
+use crate::{Errno, Result, errno, kernel, own, pump};
+
+/// A connection as it was when its process forked.
+#[derive(Clone, Copy)]
+struct Inherited {
+    fd: RawFd,
+    socket: i32,
+    nonblocking: bool,
+}
+
+/// A fork that is about to be: made ready for both sides of it.
+pub struct Fork {
+    parents: OwnedFd,
+    childs: OwnedFd,
+    inherited: Vec<Inherited>,
+}
+
+/// A child, as its parent sees it.
+pub(crate) struct Forked {
+    channel: OwnedFd,
+    /// Held for it: a name more of each.
+    held: Vec<i32>,
+}
+
+/// The connections that a child has of its parent's.
+pub struct Child {
+    channel: OwnedFd,
+    inherited: Vec<Inherited>,
+    /// Children of its own have the same.
+    shared: bool,
+}
+
+pub(crate) enum Told {
+    Nothing,
+    /// It has closed one that it had not used, or said what does not concern it.
+    LetGo,
+    /// A socket, and one end of the pair that is to be carried.
+    Claimed(i32, OwnedFd),
+    /// The child has ended, or has become another program.
+    Gone,
+}
+
+impl Process {
+    /// To be called right before a fork. `None`: there is no connection, or no room to hold one.
+    pub fn before_fork(&self) -> Option<Fork> {
+        let mut inner = self.core.lock();
+        let all = inner.descriptors.all();
+        let inherited: Vec<Inherited> = inner
+            .call(|sockets, descriptors, _| {
+                let connection = |fd| {
+                    let socket = descriptors.socket(fd).ok()?;
+                    sockets.getpeername(socket).ok()?;
+                    Some(Inherited {
+                        fd,
+                        socket,
+                        nonblocking: sockets.is_nonblocking(socket),
+                    })
+                };
+                let all = all.into_iter().filter(|fd| !own::is(*fd));
+                Ok(all.filter_map(connection).collect())
+            })
+            .ok()?;
+        if inherited.is_empty() {
+            return None;
+        }
+        let flags = SocketFlags::CLOEXEC;
+        let (parents, childs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).ok()?;
+        for connection in &inherited {
+            inner.descriptors.hold(connection.socket);
+        }
+        drop(inner);
+        Some(Fork {
+            parents: own::raised(parents),
+            childs: own::raised(childs),
+            inherited,
+        })
+    }
+
+    /// Right after it, in the parent. If there is no child, the connections are let go at once.
+    pub fn after_fork(&self, fork: Fork) {
+        own::note(fork.parents.as_raw_fd());
+        let child = Forked {
+            channel: fork.parents,
+            held: fork.inherited.iter().map(|it| it.socket).collect(),
+        };
+        // The other end is the child's alone.
+        drop(fork.childs);
+        // Without a thread to hear it, they are held to the end.
+        let _ = self.hear(child);
+    }
+
+    /// A socket is let go by a child.
+    fn let_go(&self, socket: i32) {
+        let mut inner = self.core.lock();
+        if inner.descriptors.unhold(socket) {
+            // An end that fails is an end.
+            let _ = inner.end(socket);
+        }
+        inner.settle();
+    }
+}
+
+impl Fork {
+    /// Right after it, in the child.
+    pub fn in_child(self) -> Child {
+        Child {
+            channel: self.childs,
+            inherited: self.inherited,
+            shared: false,
+        }
+    }
+}
+
+impl Child {
+    /// It forks: what it closes from now on its own children may still use, and its parent holds it until all of them have ended.
+    pub fn forks(&mut self) {
+        self.shared = true;
+    }
+
+    /// Makes a descriptor that was a connection the kernel's, and all others of the same connection. False: it was none, or its parent is gone.
+    pub fn claims(&mut self, process: &Process, fd: RawFd) -> bool {
+        let Some(claimed) = self.inherited.iter().find(|it| it.fd == fd).copied() else {
+            return false;
+        };
+        self.claim(process, claimed).is_ok()
+    }
+
+    fn claim(&mut self, process: &Process, claimed: Inherited) -> Result<()> {
+        let (mine, parents) = pump::pair()?;
+        rustix::io::ioctl_fionbio(&mine, claimed.nonblocking).map_err(errno)?;
+        self.tell(claimed.socket, Some(&parents))?;
+        let (same, others) = (self.inherited.iter()).partition(|it| it.socket == claimed.socket);
+        self.inherited = others;
+        let same: Vec<Inherited> = same;
+        for name in same {
+            let flags = match kernel::closes_on_exec(name.fd) {
+                true => DupFlags::CLOEXEC,
+                false => DupFlags::empty(),
+            };
+            // The number is the program's now.
+            let _ = kernel::duplicate_to(&mine, name.fd, flags)?.into_raw_fd();
+            process.core.ours.is_not(name.fd);
+        }
+        Ok(())
+    }
+
+    /// The child closes these descriptors, or puts others in their place. False: one of them is the channel's, and all is over.
+    pub fn closes(&mut self, process: &Process, first: RawFd, last: RawFd) -> bool {
+        let closed = |it: &Inherited| (first..=last).contains(&it.fd);
+        let (gone, left): (Vec<_>, Vec<_>) = self.inherited.iter().partition(|it| closed(it));
+        self.inherited = left;
+        for name in gone {
+            process.core.ours.is_not(name.fd);
+            if !self.shared {
+                // A parent that is gone holds nothing; one that does not listen now, until the child ends.
+                let _ = self.tell(name.socket, None);
+            }
+        }
+        !(first..=last).contains(&self.channel.as_raw_fd())
+    }
+
+    /// Its channel is the program's to close.
+    pub fn is_over(self) {
+        let _ = self.channel.into_raw_fd();
+    }
+
+    fn tell(&self, socket: i32, end: Option<&OwnedFd>) -> Result<()> {
+        let text = socket.to_le_bytes();
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut room);
+        let ends = end.map(|end| [end.as_fd()]);
+        if let Some(ends) = &ends {
+            control.push(SendAncillaryMessage::ScmRights(ends));
+        }
+        let text = [std::io::IoSlice::new(&text)];
+        let mut flags = SendFlags::NOSIGNAL;
+        flags.set(SendFlags::DONTWAIT, end.is_none());
+        sendmsg(&self.channel, &text, &mut control, flags).map_err(errno)?;
+        Ok(())
+    }
+}
+
+impl Forked {
+    pub(crate) fn polled(&self) -> Polled {
+        Polled {
+            fd: self.channel.as_raw_fd(),
+            events: abi::POLLIN as i16,
+            revents: 0,
+        }
+    }
+
+    /// Hears one message.
+    pub(crate) fn told(&mut self, process: &Process) -> Told {
+        let mut text = [0; 4];
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut room);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let into = &mut [std::io::IoSliceMut::new(&mut text)];
+        match recvmsg(&self.channel, into, &mut control, flags) {
+            Ok(got) if got.bytes == 4 => {}
+            Err(error) if errno(error) == Errno::EAGAIN => return Told::Nothing,
+            _ => return Told::Gone,
+        }
+        let socket = i32::from_le_bytes(text);
+        // A child says nothing of what it was not given.
+        if !self.held.contains(&socket) {
+            return Told::LetGo;
+        }
+        let end = control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut ends) => ends.next(),
+            _ => None,
+        });
+        match end {
+            Some(end) => Told::Claimed(socket, end),
+            None => {
+                let held = self.held.iter().position(|held| *held == socket);
+                held.map(|at| self.held.swap_remove(at));
+                process.let_go(socket);
+                Told::LetGo
+            }
+        }
+    }
+
+    /// All that it holds of a socket.
+    pub(crate) fn lets_go(&mut self, process: &Process, socket: i32) {
+        let (gone, left): (Vec<_>, Vec<_>) = self.held.iter().partition(|held| **held == socket);
+        self.held = left;
+        gone.into_iter()
+            .for_each(|socket: i32| process.let_go(socket));
+    }
+
+    pub(crate) fn end(self, process: &Process) {
+        own::forget(self.channel.as_raw_fd());
+        self.held
+            .into_iter()
+            .for_each(|socket| process.let_go(socket));
+    }
+}

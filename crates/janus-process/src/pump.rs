@@ -1,0 +1,243 @@
+//! Sockets of ours that another process uses. It has one end of a pair of the kernel's; a thread of this process has the other, and
+//! carries bytes between that and the connection: half-closed as it is, and no faster than either side reads. The same thread hears what
+//! forked children say (`children`).
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use janus_posix::abi;
+use rustix::event::{EventfdFlags, PollFlags, eventfd};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use crate::children::{Forked, Told};
+use crate::core::Core;
+use crate::kernel::{self, Watched};
+use crate::poll::Polled;
+use crate::process::Process;
+use crate::{Errno, Result, errno};
+
+mod pair;
+
+/// Messages of one child until the others are heard.
+const AT_ONCE: usize = 256;
+
+use pair::Pair;
+
+/// The thread. It is begun with the process, as a fork is no time to begin one.
+pub(crate) struct Pump {
+    post: Arc<Post>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A message to the thread.
+enum News {
+    Carry(Pair),
+    Hear(Forked),
+    End,
+}
+
+struct Post {
+    news: Mutex<Vec<News>>,
+    bell: OwnedFd,
+}
+
+impl Post {
+    fn send(&self, news: News) {
+        let mut all = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(news);
+        drop(all);
+        // It fails when the counter is full, and then the bell rings already.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+}
+
+/// A pair as a connection is: a stream, both ways.
+pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC;
+    socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(errno)
+}
+
+impl Pump {
+    pub(crate) fn start(core: Arc<Core>) -> Result<Pump> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(errno)?;
+        let post = Arc::new(Post {
+            news: Mutex::default(),
+            bell,
+        });
+        let carrier = Carrier {
+            process: Process::again(core),
+            post: post.clone(),
+            pairs: Vec::new(),
+            children: Vec::new(),
+        };
+        let thread = std::thread::Builder::new().name("janus-pump".into());
+        let thread = thread
+            .spawn(move || carrier.run())
+            .map_err(|_| Errno::EAGAIN)?;
+        Ok(Pump {
+            post,
+            thread: Some(thread),
+        })
+    }
+}
+
+/// Connections that were carried end; the other processes are told as by the end of a stream.
+impl Drop for Pump {
+    fn drop(&mut self) {
+        self.post.send(News::End);
+        if let Some(thread) = self.thread.take() {
+            // It has printed why, if it panicked.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Process {
+    /// A descriptor of the kernel's that does what this socket does, for another process, or for code that is out of our sight: one end of
+    /// a pair. The socket lasts as long as its other end does.
+    ///
+    /// # Errors
+    /// EBADF, EMFILE; ENOTCONN for what is no connection.
+    pub fn hand_out(&self, fd: RawFd) -> Result<OwnedFd> {
+        self.getpeername(fd)?;
+        let (theirs, ours) = pair()?;
+        self.carry(self.socket_of(fd)?, ours)?;
+        Ok(theirs)
+    }
+
+    /// Names of one socket are descriptors that have the same number here.
+    ///
+    /// # Errors
+    /// EBADF.
+    pub fn socket_of(&self, fd: RawFd) -> Result<i32> {
+        self.core.lock().descriptors.socket(fd)
+    }
+
+    /// Carries bytes between a socket and one end of a pair.
+    pub(crate) fn carry(&self, socket: i32, end: OwnedFd) -> Result<()> {
+        let pair = Pair::new(self, socket, end)?;
+        self.tell_pump(News::Carry(pair))
+    }
+
+    /// Hears what a child has to say from now on.
+    pub(crate) fn hear(&self, child: Forked) -> Result<()> {
+        self.tell_pump(News::Hear(child))
+    }
+
+    fn tell_pump(&self, news: News) -> Result<()> {
+        let rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
+        let rest = rest.as_ref().ok_or(Errno::EBADF)?;
+        rest.pump.post.send(news);
+        Ok(())
+    }
+}
+
+/// All that the thread has.
+struct Carrier {
+    process: Process,
+    post: Arc<Post>,
+    pairs: Vec<Pair>,
+    children: Vec<Forked>,
+}
+
+impl Carrier {
+    fn run(mut self) {
+        let bell = self.post.bell.as_raw_fd();
+        loop {
+            let mut polled = vec![Polled {
+                fd: bell,
+                events: abi::POLLIN as i16,
+                revents: 0,
+            }];
+            polled.extend(self.children.iter().map(Forked::polled));
+            polled.extend(self.pairs.iter().flat_map(Pair::polled));
+            match self.wait(&mut polled) {
+                Ok(()) | Err(Errno::EINTR) => {}
+                // The process has ended.
+                Err(_) => break,
+            }
+            let (news, rest) = polled.split_at(1);
+            let (children, pairs) = rest.split_at(self.children.len());
+            // Pairs first: those that come now have not been looked at.
+            let mut seen = pairs.chunks_exact(2);
+            let process = &self.process;
+            self.pairs.retain_mut(|pair| {
+                seen.next()
+                    .is_none_or(|seen| pair.carries_on(process, seen))
+            });
+            self.hear(children);
+            if news[0].revents != 0 && !self.open_post() {
+                break;
+            }
+        }
+        for pair in self.pairs.drain(..) {
+            pair.end(&self.process);
+        }
+        for child in self.children.drain(..) {
+            child.end(&self.process);
+        }
+    }
+
+    /// Without a connection to carry it is no thread that waits for the core.
+    fn wait(&self, polled: &mut [Polled]) -> Result<()> {
+        if !self.pairs.is_empty() {
+            return self.process.poll(polled, None).map(|_| ());
+        }
+        let watched =
+            |it: &Polled| Watched::new(it.fd, PollFlags::from_bits_retain(it.events as u16));
+        let mut kernels: Vec<Watched> = polled.iter().map(watched).collect();
+        kernel::wait(&[], &mut kernels, None, None)?;
+        for (it, seen) in polled.iter_mut().zip(&kernels) {
+            it.revents = seen.seen.bits() as i16;
+        }
+        Ok(())
+    }
+
+    /// Children that have something to say say it; those that are gone hold nothing any more.
+    fn hear(&mut self, seen: &[Polled]) {
+        let mut at = 0;
+        for seen in seen {
+            if seen.revents != 0 && self.hear_all_of(at) {
+                self.children.remove(at).end(&self.process);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Whether the child is gone.
+    fn hear_all_of(&mut self, child: usize) -> bool {
+        for _ in 0..AT_ONCE {
+            match self.children[child].told(&self.process) {
+                Told::LetGo => {}
+                Told::Nothing => return false,
+                Told::Claimed(socket, end) => {
+                    // Without memory for it the child finds the end of the stream.
+                    self.pairs.extend(Pair::new(&self.process, socket, end));
+                    self.children[child].lets_go(&self.process, socket);
+                }
+                Told::Gone => return true,
+            }
+        }
+        false
+    }
+
+    /// False: it was told to end.
+    fn open_post(&mut self) -> bool {
+        let _ = rustix::io::read(self.post.bell.as_fd(), &mut [0_u8; 8]);
+        let mut news = self
+            .post
+            .news
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for news in std::mem::take(&mut *news) {
+            match news {
+                News::Carry(pair) => self.pairs.push(pair),
+                News::Hear(child) => self.children.push(child),
+                News::End => return false,
+            }
+        }
+        true
+    }
+}

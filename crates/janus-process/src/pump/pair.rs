@@ -1,0 +1,198 @@
+//! A connection, the kernel's end that stands for it elsewhere, and the bytes between them.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use janus_posix::abi;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+
+use crate::poll::Polled;
+use crate::process::Process;
+use crate::{Errno, Result, errno, own};
+
+/// Bytes that are between the two, each way.
+const ROOM: usize = 16 << 10;
+/// Pieces of one pair until the others have their turn.
+const AT_ONCE: usize = 64;
+const IN: i16 = abi::POLLIN as i16;
+const OUT: i16 = abi::POLLOUT as i16;
+const HANGS_UP: i16 = (abi::POLLHUP | abi::POLLERR) as i16;
+
+pub(crate) struct Pair {
+    /// A name of the connection's, our own.
+    fd: RawFd,
+    end: OwnedFd,
+    /// From the connection to the other process.
+    out: Way,
+    /// From the other process to the connection.
+    back: Way,
+    /// The other process has closed its end; what it wrote may still be there.
+    hung_up: bool,
+}
+
+/// One direction.
+struct Way {
+    bytes: Box<[u8]>,
+    from: usize,
+    to: usize,
+    /// Nothing more is read.
+    read: bool,
+    /// And the other side knows.
+    told: bool,
+}
+
+impl Way {
+    fn new() -> Way {
+        Way {
+            bytes: vec![0; ROOM].into_boxed_slice(),
+            from: 0,
+            to: 0,
+            read: false,
+            told: false,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.from == self.to
+    }
+
+    fn wants(&self) -> bool {
+        self.is_empty() && !self.read
+    }
+
+    /// Moves on as far as it goes. Broken: the side that is written to takes nothing any more.
+    fn carry(
+        &mut self,
+        mut take: impl FnMut(&mut [u8]) -> Result<usize>,
+        mut give: impl FnMut(&[u8]) -> Result<usize>,
+        end: impl FnOnce(),
+    ) -> Result<()> {
+        for _ in 0..AT_ONCE {
+            while !self.is_empty() {
+                match give(&self.bytes[self.from..self.to]) {
+                    Ok(given) => self.from += given,
+                    Err(Errno::EAGAIN) => return Ok(()),
+                    Err(error) => return Err(error),
+                }
+            }
+            if self.read {
+                if !std::mem::replace(&mut self.told, true) {
+                    end();
+                }
+                return Ok(());
+            }
+            match take(&mut self.bytes) {
+                Ok(taken) => {
+                    (self.from, self.to) = (0, taken);
+                    self.read = taken == 0;
+                }
+                Err(Errno::EAGAIN) => return Ok(()),
+                // Its other side is told of an end, as there is no way to hand an error on.
+                Err(_) => self.read = true,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn has_hung_up(end: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(end, PollFlags::empty())];
+    let seen = poll(&mut polled, Some(&Timespec::default()));
+    seen.is_ok_and(|seen| seen > 0) && polled[0].revents().contains(PollFlags::HUP)
+}
+
+impl Pair {
+    pub(crate) fn new(process: &Process, socket: i32, end: OwnedFd) -> Result<Pair> {
+        let fd = process.name_of_our_own(socket)?;
+        let end = own::raised(end);
+        own::note(end.as_raw_fd());
+        Ok(Pair {
+            fd,
+            end,
+            out: Way::new(),
+            back: Way::new(),
+            hung_up: false,
+        })
+    }
+
+    /// The connection, and the end: each only while something can come of it.
+    pub(crate) fn polled(&self) -> [Polled; 2] {
+        let wanted = |reads: &Way, writes: &Way| {
+            let (reads, writes) = (reads.wants(), !writes.is_empty());
+            (i16::from(reads) * IN) | (i16::from(writes) * OUT)
+        };
+        let ours = wanted(&self.out, &self.back);
+        let theirs = wanted(&self.back, &self.out);
+        let place = |fd, events, asked| Polled {
+            fd: if asked { fd } else { -1 },
+            events,
+            revents: 0,
+        };
+        [
+            place(self.fd, ours, ours != 0),
+            // That it was closed is of interest by itself.
+            place(self.end.as_raw_fd(), theirs, theirs != 0 || !self.hung_up),
+        ]
+    }
+
+    /// False: all is said both ways, or one side is gone.
+    pub(crate) fn carries_on(&mut self, process: &Process, seen: &[Polled]) -> bool {
+        if seen.iter().all(|seen| seen.revents == 0) {
+            return true;
+        }
+        self.hung_up |= seen[1].revents & HANGS_UP != 0;
+        let done = self.carry(process);
+        if done {
+            self.close(process);
+        }
+        !done
+    }
+
+    /// Whether that was all.
+    fn carry(&mut self, process: &Process) -> bool {
+        let (fd, end) = (self.fd, &self.end);
+        let no_wait = || false;
+        let back = self.back.carry(
+            |into| {
+                let (got, _) = recv(end, &mut *into, RecvFlags::DONTWAIT).map_err(errno)?;
+                Ok(got)
+            },
+            |from| process.send(fd, &[IoSlice::new(from)], abi::MSG_DONTWAIT, no_wait),
+            || {
+                // Half-closed. Who has closed all may not have been the last that has the connection.
+                if !has_hung_up(end) {
+                    let _ = process.shutdown(fd, abi::SHUT_WR);
+                }
+            },
+        );
+        if self.hung_up {
+            // Bytes for it are not read any more.
+            return back.is_err() || self.back.told;
+        }
+        let out = self.out.carry(
+            |into| {
+                let into = &mut [IoSliceMut::new(into)];
+                process.receive(fd, into, abi::MSG_DONTWAIT, no_wait)
+            },
+            |from| {
+                let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                send(end, from, flags).map_err(errno)
+            },
+            || _ = shutdown(end, Shutdown::Write),
+        );
+        back.is_err() || out.is_err() || self.back.told && self.out.told
+    }
+
+    /// Before its time.
+    pub(crate) fn end(self, process: &Process) {
+        self.close(process);
+    }
+
+    fn close(&self, process: &Process) {
+        own::forget(self.end.as_raw_fd());
+        own::forget(self.fd);
+        // Another thread may have closed it.
+        let _ = process.close_at_once(self.fd);
+    }
+}
