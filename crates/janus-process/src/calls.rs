@@ -6,9 +6,9 @@ use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use janus_posix::{Lingering, Sockets, abi};
 use janus_tcp::Instant;
 
-use crate::core::{Attempt, Inner};
+use crate::core::{Attempt, GoesOn, Inner};
 use crate::process::Process;
-use crate::sleep::{CLOSED, GoesOn};
+use crate::rota::CLOSED;
 use crate::{Errno, Result, own};
 
 #[cfg(test)]
@@ -120,13 +120,8 @@ impl Process {
             let waits = sockets
                 .readiness(now, socket)
                 .is_ok_and(|mask| mask & abi::POLLIN as u32 != 0);
-            let reserved = match waits {
-                true => descriptors
-                    .reserve(flags & abi::SOCK_CLOEXEC != 0)
-                    .map(Some),
-                false => Ok(None),
-            };
-            let reserved = match reserved {
+            let reserve = || descriptors.reserve(flags & abi::SOCK_CLOEXEC != 0);
+            let reserved = match waits.then(reserve).transpose() {
                 Ok(reserved) => reserved,
                 Err(error) => return Attempt::Done(Err(error)),
             };
@@ -134,12 +129,11 @@ impl Process {
                 (Ok((new, peer)), Some(fd)) => {
                     Attempt::Done(Ok((descriptors.put(ours, fd, new), peer)))
                 }
-                // Not ready, and yet there was one.
-                (Ok((new, peer)), None) => Attempt::Done(
-                    descriptors
-                        .reserve(flags & abi::SOCK_CLOEXEC != 0)
-                        .map(|fd| (descriptors.put(ours, fd, new), peer)),
-                ),
+                // It came between the two, and is the peer's to try again.
+                (Ok((new, _)), None) => {
+                    let closed = sockets.close(now, new);
+                    Attempt::Done(closed.and(Err(Errno::ECONNABORTED)))
+                }
                 (Err(Errno::EAGAIN), _) if !sockets.is_nonblocking(socket) => Attempt::Blocked {
                     on: socket,
                     so_far: Err(Errno::EAGAIN),

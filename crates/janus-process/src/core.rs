@@ -1,9 +1,7 @@
-//! One core of the process: the lock, the calls made under it, turns, and the sleep of a thread whose call cannot go on.
+//! One core of the process: what its lock guards, the calls made under it, and its turns. Who takes those is in `rota`.
 
 use std::collections::{HashMap, HashSet};
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use janus::Seat;
@@ -13,26 +11,26 @@ use janus_tcp::Instant;
 use crate::descriptors::{Descriptors, Ours};
 use crate::epoll::KernelParts;
 use crate::held::Held;
-use crate::kernel::Watched;
 use crate::loans::Loans;
-use crate::sleep::{CLOSED, GoesOn, Sleeper, Sleepers, Slept};
+use crate::rota::{Rota, Sleepers, Turns};
+use crate::sleep::Slept;
 use crate::traffic::Counted;
 use crate::{Errno, Result};
 
 /// A call that finds nothing takes a turn before it says so, if the last was so long ago.
 const STALE: Duration = Duration::from_micros(20);
 
+/// Whether a call that reads or writes goes on after a signal was handled (SA_RESTART), asked each time; one that waits for readiness
+/// never does.
+pub type GoesOn = fn() -> bool;
+
 /// A core, and all that is open in the process.
 pub(crate) struct Core {
-    inner: Mutex<Inner>,
+    pub(crate) rota: Rota<Inner>,
     pub(crate) ours: Ours,
     /// Taken while the lock above is held, or without it; never the other way round.
     pub(crate) loans: Mutex<Loans>,
     pub(crate) counted: Counted,
-    /// How often somebody has been in here: the guardian sees by it whether anybody is.
-    entries: AtomicU64,
-    /// Bell and device.
-    wakes_by: Vec<OwnedFd>,
 }
 
 /// Everything that the lock guards.
@@ -48,10 +46,6 @@ pub(crate) struct Inner {
     pub(crate) told: HashSet<i32>,
     pub(crate) kernel_parts: KernelParts,
     last_turn: Instant,
-    /// When the leader, who sleeps, takes a turn by himself. `None`: never.
-    leader_until: Option<Instant>,
-    /// The leader sleeps and the core does not.
-    owes_rest: bool,
 }
 
 /// Outcome of a try of a call.
@@ -87,33 +81,18 @@ impl Core {
             listening: HashMap::new(),
             told: HashSet::new(),
             kernel_parts: KernelParts::new(),
-            leader_until: None,
-            owes_rest: false,
         };
         Ok(Core {
-            inner: Mutex::new(inner),
+            rota: Rota::new(inner, wakes_by),
             ours: Ours::none(),
             loans: Mutex::default(),
             counted: Counted::default(),
-            entries: AtomicU64::new(0),
-            wakes_by,
         })
     }
 
+    #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        // Only who has the lock writes.
-        let entries = self.entries.load(Ordering::Relaxed);
-        self.entries.store(entries + 1, Ordering::Relaxed);
-        inner
-    }
-
-    pub(crate) fn entries(&self) -> u64 {
-        self.entries.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn wakes_by(&self) -> &[OwnedFd] {
-        &self.wakes_by
+        self.rota.lock()
     }
 
     /// A call that never waits.
@@ -164,7 +143,9 @@ impl Core {
                 inner.settle();
                 return so_far;
             }
-            let (again, slept) = self.sleep(inner, &[on], &mut [], until, held.as_ref())?;
+            let (again, slept) = self
+                .rota
+                .sleep(inner, &[on], &mut [], until, held.as_ref())?;
             inner = again;
             if slept == Slept::Interrupted && (patience.is_some() || !goes_on()) {
                 inner.settle();
@@ -174,56 +155,6 @@ impl Core {
                 };
             }
         }
-    }
-
-    /// Sleeps until something may have happened to one of `on`, or one of `kernel` has something, or it is `until`. The lock is given
-    /// back meanwhile.
-    pub(crate) fn sleep<'a>(
-        &'a self,
-        mut inner: MutexGuard<'a, Inner>,
-        on: &[i32],
-        kernel: &mut [Watched],
-        until: Option<Instant>,
-        held: Option<&Held>,
-    ) -> Result<(MutexGuard<'a, Inner>, Slept)> {
-        let me = Sleeper::mine()?;
-        for socket in on {
-            // Fails for one that another thread has closed; who waits for it looks again at the end of its time, as on Linux.
-            let _closed = inner.call(|sockets, _, now| sockets.wait(now, *socket));
-        }
-        let now = inner.now()?;
-        let mut limit = until.map(|until| until.saturating_since(now));
-        let leads = !inner.sleepers.is_led();
-        if leads {
-            // A try leaves its connection to be asked whether it has something to send, and the core does not sleep before that.
-            inner.seat()?.send();
-            let Some(turn_in) = inner.seat()?.sleep() else {
-                inner.turn();
-                // A thread that goes on trying is not to keep out the one that would end that.
-                drop(inner);
-                std::thread::yield_now();
-                return Ok((self.lock(), Slept::Awake));
-            };
-            limit = [limit, turn_in].into_iter().flatten().min();
-            inner.leader_until = turn_in.map(|turn_in| now + turn_in);
-            inner.sleepers.lead(me.clone());
-        }
-        inner.sleepers.wait(&me, on);
-        me.lie_down();
-        inner.settle();
-        inner.rest();
-        drop(inner);
-        let also = if leads { &self.wakes_by[..] } else { &[] };
-        let slept = me.sleep(also, kernel, limit, held);
-        let mut inner = self.lock();
-        me.rise(!matches!(slept, Ok(Slept::Awake)));
-        inner.sleepers.leave(&me, on);
-        if inner.sleepers.resign(&me) {
-            inner.owes_rest = false;
-            inner.turn();
-            inner.sleepers.stir_guardian();
-        }
-        Ok((inner, slept?))
     }
 }
 
@@ -270,15 +201,6 @@ impl Inner {
         stale
     }
 
-    /// Takes what has come, serves timers, sends; who waits for what has happened is rung.
-    pub(crate) fn turn(&mut self) {
-        if let Some(seat) = &mut self.seat {
-            seat.turn();
-            self.last_turn = seat.now();
-        }
-        self.tell();
-    }
-
     /// At the end of a call: what it left to be sent goes, who waits for what it did is rung, and the core sleeps on if its leader does.
     /// A thread that calls all the time, but never for what could block, takes the turns here.
     #[inline]
@@ -293,60 +215,46 @@ impl Inner {
             self.settle_sleepers();
         }
     }
+}
 
-    #[cold]
-    fn settle_sleepers(&mut self) {
-        self.tell();
-        if !self.sleepers.has_leader() {
-            self.sleepers.find_leader();
-        } else if !self.sleepers.depose_guardian() && !self.owes_rest {
-            // The call has woken the core, and its leader sleeps. Whoever calls takes its turns; when no thread does any more, the guardian
-            // lets it sleep too.
-            self.owes_rest = true;
-            self.sleepers.stir_guardian();
+impl Turns for Inner {
+    fn sleepers(&mut self) -> &mut Sleepers {
+        &mut self.sleepers
+    }
+
+    fn time(&mut self) -> Result<Instant> {
+        self.now()
+    }
+
+    fn take_turn(&mut self) {
+        if let Some(seat) = &mut self.seat {
+            seat.turn();
+            self.last_turn = seat.now();
         }
     }
 
-    /// The core sleeps on for its leader, who is called if there is something to do, or sooner than he knows.
-    pub(crate) fn rest(&mut self) {
-        if !std::mem::take(&mut self.owes_rest) {
-            return;
-        }
-        self.turn();
-        let Some(seat) = &mut self.seat else { return };
-        let now = seat.now();
-        let until = match seat.sleep() {
-            None => return self.sleepers.call_leader(),
-            Some(limit) => limit.map(|limit| now + limit),
-        };
-        let sooner = match (until, self.leader_until) {
-            (Some(due), Some(until)) => due < until,
-            (due, _) => due.is_some(),
-        };
-        if sooner {
-            self.sleepers.call_leader();
+    fn send(&mut self) {
+        if let Some(seat) = &mut self.seat {
+            seat.send();
         }
     }
 
-    pub(crate) fn owes_rest(&self) -> bool {
-        self.owes_rest
+    fn watch(&mut self, on: &[i32]) {
+        for socket in on {
+            // Fails for one that another thread has closed; who waits for it looks again at the end of its time, as on Linux.
+            let _closed = self.call(|sockets, _, now| sockets.wait(now, *socket));
+        }
     }
 
-    /// Rings those who wait for what has happened.
-    fn tell(&mut self) {
-        if self.sleepers.is_nobody() {
-            return;
-        }
-        let mut happened = Vec::new();
-        let _ended = self.call(|sockets, _, _| {
+    fn happened(&mut self) -> Vec<i32> {
+        let all = self.call(|sockets, _, _| {
             sockets.gather();
-            while let Some(socket) = sockets.next_woken() {
-                happened.push(socket);
-            }
-            Ok(())
+            Ok(std::iter::from_fn(|| sockets.next_woken()).collect())
         });
-        for socket in happened.into_iter().chain([CLOSED]) {
-            self.sleepers.happened(socket);
-        }
+        all.unwrap_or_default()
+    }
+
+    fn sleep(&mut self) -> Result<Option<Option<Duration>>> {
+        Ok(self.seat()?.sleep())
     }
 }

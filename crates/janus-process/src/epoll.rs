@@ -133,6 +133,7 @@ impl Process {
             }
             let (again, slept) =
                 self.core
+                    .rota
                     .sleep(inner, &[instance], &mut kernel, until, held.as_ref())?;
             inner = again;
             if slept == Slept::Interrupted {

@@ -1,13 +1,14 @@
 //! Blocking sockets, poll and epoll for the plain threads of a process, on a core of Janus that belongs to none of them.
 //!
 //! A core is a lock and a home, not a thread (`core`): whoever calls takes the lock, and is the core until he gives it back; who would
-//! block sleeps for it, on its device and its bell, and takes its turns (`sleep`). While no thread is in a call a guardian acknowledges
-//! and retransmits (`guardian`). Descriptors are numbers of the kernel's, each a copy of one placeholder (`descriptors`), so that they
+//! block sleeps for it, on its device and its bell, and takes its turns (`rota`). While no thread is in a call a guardian acknowledges
+//! and retransmits (`watch`). Descriptors are numbers of the kernel's, each a copy of one placeholder (`descriptors`), so that they
 //! are as low as a program expects, and no file of its own can have the same. What a call answers is `janus-posix`'s affair.
 //! Never here: pointers of C, names of libc's.
 
 #![deny(unsafe_code)]
 
+mod bell;
 mod calls;
 mod children;
 mod core;
@@ -22,10 +23,14 @@ mod own;
 mod poll;
 mod process;
 mod pump;
+mod rota;
 mod sleep;
+mod sync;
 mod traffic;
 mod transfer;
+mod watch;
 
+pub use self::core::GoesOn;
 pub use children::{Child, Fork};
 pub use epoll::Event;
 pub use janus_posix::{Errno, abi};
@@ -33,7 +38,6 @@ pub use loans::Loan;
 pub use own::note as keep;
 pub use poll::Polled;
 pub use process::Process;
-pub use sleep::GoesOn;
 pub use traffic::Traffic;
 
 /// A result with Linux's error number.

@@ -7,9 +7,9 @@ use std::sync::{MutexGuard, PoisonError};
 use janus_posix::Received;
 use janus_tcp::Piece;
 
+use crate::core::GoesOn;
 use crate::core::{Attempt, Core};
 use crate::process::Process;
-use crate::sleep::GoesOn;
 use crate::{Errno, Result};
 
 /// Some bytes that belong to the program until it gives them back.

@@ -43,9 +43,10 @@ impl Process {
                 inner.settle();
                 return Ok(told);
             }
-            let (again, slept) = self
-                .core
-                .sleep(inner, &on, &mut kernel, until, held.as_ref())?;
+            let (again, slept) =
+                self.core
+                    .rota
+                    .sleep(inner, &on, &mut kernel, until, held.as_ref())?;
             inner = again;
             if slept == Slept::Interrupted {
                 inner.settle();

@@ -6,8 +6,8 @@ use std::os::fd::RawFd;
 use janus_posix::{Progress, Sockets, abi};
 
 use crate::core::Attempt;
+use crate::core::GoesOn;
 use crate::process::Process;
-use crate::sleep::GoesOn;
 use crate::{Errno, Result};
 
 /// Result of a call that can go on no further.
