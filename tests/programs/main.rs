@@ -7,8 +7,11 @@
 
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../../crates/janus-io/tests/support/veth.rs"]
+mod veth;
 
 mod clients;
+mod devices;
 mod ends;
 mod library;
 mod peers;
