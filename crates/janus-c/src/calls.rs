@@ -81,6 +81,16 @@ pub unsafe fn getpeername(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -
     done(address.and_then(|address| unsafe { layout::tell(address, some(name)?, len) }))
 }
 
+/// Tells a name that is known.
+pub unsafe fn tell(
+    address: std::net::SocketAddr,
+    name: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    // SAFETY: the caller keeps getsockname's contract.
+    done(some(name).and_then(|name| unsafe { layout::tell(address, name, len) }))
+}
+
 /// The address at which a client outside reaches what a socket is bound to.
 pub unsafe fn reachable_at(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
     let address = process::get().and_then(|process| {

@@ -160,7 +160,8 @@ pub fn child_closes(first: c_int, last: c_int) {
     let (Some(Some(process)), mut child) = (PROCESS.get(), child()) else {
         return;
     };
-    let over = (child.as_mut()).is_some_and(|child| !child.closes(process, first, last));
+    process.closes_in_child(first, last);
+    let over = (child.as_mut()).is_some_and(|child| !child.closes(first, last));
     if over && let Some(child) = child.take() {
         child.is_over();
     }

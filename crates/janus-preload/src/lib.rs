@@ -11,7 +11,9 @@
     reason = "a program reaches these functions by their names"
 )]
 
+mod adopted;
 mod bytes;
+mod carried;
 mod choice;
 mod descriptors;
 mod ends;

@@ -3,6 +3,7 @@
 use janus_c::calls;
 use libc::{c_int, c_void, sockaddr, socklen_t};
 
+use crate::carried;
 use crate::choice;
 use crate::inside::{self, Inside, is_inside, is_ours, is_ours_to_use, ours};
 use crate::{real, signals};
@@ -129,9 +130,9 @@ pub extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
 pub unsafe extern "C" fn getsockname(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
     // SAFETY: the caller keeps getsockname's contract.
     unsafe {
-        match is_ours(fd) {
+        match is_ours_to_use(fd) {
             true => ours(|| calls::getsockname(fd, name, len)),
-            false => real::getsockname(fd, name, len),
+            false => carried::getsockname(fd, name, len),
         }
     }
 }
@@ -140,9 +141,9 @@ pub unsafe extern "C" fn getsockname(fd: c_int, name: *mut sockaddr, len: *mut s
 pub unsafe extern "C" fn getpeername(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
     // SAFETY: the caller keeps getpeername's contract.
     unsafe {
-        match is_ours(fd) {
+        match is_ours_to_use(fd) {
             true => ours(|| calls::getpeername(fd, name, len)),
-            false => real::getpeername(fd, name, len),
+            false => carried::getpeername(fd, name, len),
         }
     }
 }
@@ -158,7 +159,7 @@ pub unsafe extern "C" fn setsockopt(
     // SAFETY: the caller keeps setsockopt's contract.
     unsafe {
         if !is_ours_to_use(fd) {
-            return real::setsockopt(fd, level, name, value, len);
+            return carried::setsockopt(fd, level, name, value, len);
         }
         let _inside = Inside::enter();
         let set = calls::setsockopt(fd, level, name, value, len);
@@ -185,9 +186,9 @@ pub unsafe extern "C" fn getsockopt(
 ) -> c_int {
     // SAFETY: the caller keeps getsockopt's contract.
     unsafe {
-        match is_ours(fd) {
+        match is_ours_to_use(fd) {
             true => ours(|| calls::getsockopt(fd, level, name, value, len)),
-            false => real::getsockopt(fd, level, name, value, len),
+            false => carried::getsockopt(fd, level, name, value, len),
         }
     }
 }

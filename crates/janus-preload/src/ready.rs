@@ -5,6 +5,7 @@ use core::ptr::null_mut;
 use janus_c::ready;
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
+use crate::adopted;
 use crate::inside::{self, is_ours, is_ours_to_use, ours};
 use crate::real;
 
@@ -174,7 +175,7 @@ pub unsafe extern "C" fn epoll_ctl(
     };
     if process.has(fd) && !process.has(epfd) {
         // From now on it watches sockets of ours too; what it watches of the kernel's it goes on to watch.
-        if let Err(error) = ours(|| process.epoll_adopt(epfd)) {
+        if let Err(error) = adopted::adopt(process, epfd) {
             return janus_c::fail(error);
         }
     }
@@ -196,10 +197,13 @@ pub unsafe extern "C" fn epoll_wait(
 ) -> c_int {
     // SAFETY: the caller keeps epoll_wait's contract.
     unsafe {
-        match is_ours(epfd) {
-            true => ours(|| ready::epoll_wait(epfd, into, max, timeout)),
-            false => real::epoll_wait(epfd, into, max, timeout),
+        if !is_ours(epfd) {
+            let wait = || real::epoll_wait(epfd, into, max, timeout);
+            if let Some(told) = adopted::wait(epfd, into, wait) {
+                return told;
+            }
         }
+        ours(|| ready::epoll_wait(epfd, into, max, timeout))
     }
 }
 
@@ -214,7 +218,10 @@ pub unsafe extern "C" fn epoll_pwait(
     // SAFETY: the caller keeps epoll_pwait's contract.
     unsafe {
         if !is_ours(epfd) {
-            return real::epoll_pwait(epfd, into, max, timeout, mask);
+            let wait = || real::epoll_pwait(epfd, into, max, timeout, mask);
+            if let Some(told) = adopted::wait(epfd, into, wait) {
+                return told;
+            }
         }
         let _masked = Masked::by(mask);
         ours(|| ready::epoll_wait(epfd, into, max, timeout))
@@ -232,7 +239,10 @@ pub unsafe extern "C" fn epoll_pwait2(
     // SAFETY: the caller keeps epoll_pwait2's contract.
     unsafe {
         if !is_ours(epfd) {
-            return real::epoll_pwait2(epfd, into, max, timeout, mask);
+            let wait = || real::epoll_pwait2(epfd, into, max, timeout, mask);
+            if let Some(told) = adopted::wait(epfd, into, wait) {
+                return told;
+            }
         }
         let _masked = Masked::by(mask);
         ours(|| ready::epoll_wait_exactly(epfd, into, max, timeout))

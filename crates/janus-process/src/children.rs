@@ -15,6 +15,7 @@ use rustix::net::{
 
 use crate::poll::Polled;
 use crate::process::Process;
+use crate::pump::Names;
 use crate::{Errno, Result, errno, kernel, own, pump};
 
 /// A connection as it was when its process forked.
@@ -23,6 +24,7 @@ struct Inherited {
     fd: RawFd,
     socket: i32,
     nonblocking: bool,
+    names: Names,
 }
 
 /// A fork that is about to be: made ready for both sides of it.
@@ -66,11 +68,15 @@ impl Process {
             .call(|sockets, descriptors, _| {
                 let connection = |fd| {
                     let socket = descriptors.socket(fd).ok()?;
-                    sockets.getpeername(socket).ok()?;
+                    let names = Names {
+                        local: sockets.getsockname(socket).ok()?,
+                        peer: sockets.getpeername(socket).ok()?,
+                    };
                     Some(Inherited {
                         fd,
                         socket,
                         nonblocking: sockets.is_nonblocking(socket),
+                        names,
                     })
                 };
                 let all = all.into_iter().filter(|fd| !own::is(*fd));
@@ -118,6 +124,13 @@ impl Process {
     }
 }
 
+impl Process {
+    /// In a forked child, which closes these descriptors: from now on they are what the kernel says.
+    pub fn closes_in_child(&self, first: RawFd, last: RawFd) {
+        self.core.ours.none_from_to(first, last);
+    }
+}
+
 impl Fork {
     /// Right after it, in the child.
     pub fn in_child(self) -> Child {
@@ -144,7 +157,7 @@ impl Child {
     }
 
     fn claim(&mut self, process: &Process, claimed: Inherited) -> Result<()> {
-        let (mine, parents) = pump::pair()?;
+        let (mine, parents) = pump::pair(Some(claimed.names))?;
         rustix::io::ioctl_fionbio(&mine, claimed.nonblocking).map_err(errno)?;
         self.tell(claimed.socket, Some(&parents))?;
         let (same, others) = (self.inherited.iter()).partition(|it| it.socket == claimed.socket);
@@ -163,12 +176,11 @@ impl Child {
     }
 
     /// The child closes these descriptors, or puts others in their place. False: one of them is the channel's, and all is over.
-    pub fn closes(&mut self, process: &Process, first: RawFd, last: RawFd) -> bool {
+    pub fn closes(&mut self, first: RawFd, last: RawFd) -> bool {
         let closed = |it: &Inherited| (first..=last).contains(&it.fd);
         let (gone, left): (Vec<_>, Vec<_>) = self.inherited.iter().partition(|it| closed(it));
         self.inherited = left;
         for name in gone {
-            process.core.ours.is_not(name.fd);
             if !self.shared {
                 // A parent that is gone holds nothing; one that does not listen now, until the child ends.
                 let _ = self.tell(name.socket, None);

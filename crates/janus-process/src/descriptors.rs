@@ -45,6 +45,17 @@ impl Ours {
         self.set(fd, false);
     }
 
+    /// All of them.
+    pub(crate) fn none_from_to(&self, first: RawFd, last: RawFd) {
+        let words = first.max(0) as usize / 64..self.0.len().min(last.max(0) as usize / 64 + 1);
+        for at in words {
+            let marked = self.0[at].load(Ordering::Relaxed) != 0;
+            let numbers = (at as RawFd * 64..).take(if marked { 64 } else { 0 });
+            let gone = numbers.filter(|fd| (first..=last).contains(fd));
+            gone.for_each(|fd| self.set(fd, false));
+        }
+    }
+
     fn set(&self, fd: RawFd, ours: bool) {
         if let Some((word, bit)) = own::bit(&self.0, fd) {
             match ours {

@@ -38,6 +38,10 @@ pub(crate) struct KernelPart {
     looked: Option<Instant>,
 }
 
+/// The word of an event that calls threads which wait for an instance in the kernel, where they do not see that it watches sockets of ours by
+/// now. No program is told of it.
+pub const CALL: u64 = u64::from_ne_bytes(*b"januscal");
+
 /// By the number of the instance.
 pub(crate) type KernelParts = HashMap<i32, KernelPart>;
 
@@ -233,13 +237,18 @@ impl Inner {
         let room = into.len().min(KERNEL_ROOM);
         let fd = self.descriptors.fd(epfd)?;
         let told = epoll::wait(fd, &mut happened[..room], Some(&AT_ONCE)).map_err(errno)?;
-        for (place, event) in into.iter_mut().zip(&happened[..told]) {
+        let told = happened[..told].iter().map(|event| {
             let (flags, data) = (event.flags, event.data);
-            *place = Event {
+            Event {
                 events: flags.bits(),
                 data: data.u64(),
-            };
-        }
-        Ok(told)
+            }
+        });
+        let told = told.filter(|event| event.data != CALL);
+        Ok(into
+            .iter_mut()
+            .zip(told)
+            .map(|(place, event)| *place = event)
+            .count())
     }
 }

@@ -45,6 +45,18 @@ pub fn note(fd: RawFd) {
     }
 }
 
+/// A descriptor under a high number, that is Janus's until it is [let go](let_go).
+pub fn keep_raised(fd: OwnedFd) -> OwnedFd {
+    let fd = raised(fd);
+    note(fd.as_raw_fd());
+    fd
+}
+
+/// Closes one that was Janus's.
+pub fn let_go(fd: OwnedFd) {
+    forget(fd.as_raw_fd());
+}
+
 pub(crate) fn forget(fd: RawFd) {
     if let Some((word, bit)) = place(fd) {
         word.fetch_and(!bit, Ordering::Relaxed);

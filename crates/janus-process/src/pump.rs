@@ -17,11 +17,13 @@ use crate::poll::Polled;
 use crate::process::Process;
 use crate::{Errno, Result, errno};
 
+mod names;
 mod pair;
 
 /// Messages of one child until the others are heard.
 const AT_ONCE: usize = 256;
 
+pub use names::Names;
 use pair::Pair;
 
 /// The thread. It is begun with the process, as a fork is no time to begin one.
@@ -52,10 +54,15 @@ impl Post {
     }
 }
 
-/// A pair as a connection is: a stream, both ways.
-pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd)> {
+/// A pair as a connection is: a stream, both ways. The first is the program's.
+pub(crate) fn pair(names: Option<Names>) -> Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC;
-    socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(errno)
+    let (theirs, ours) =
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(errno)?;
+    if let Some(names) = names {
+        names.give(&ours);
+    }
+    Ok((theirs, ours))
 }
 
 impl Pump {
@@ -100,8 +107,11 @@ impl Process {
     /// # Errors
     /// EBADF, EMFILE; ENOTCONN for what is no connection.
     pub fn hand_out(&self, fd: RawFd) -> Result<OwnedFd> {
-        self.getpeername(fd)?;
-        let (theirs, ours) = pair()?;
+        let names = Names {
+            local: self.getsockname(fd)?,
+            peer: self.getpeername(fd)?,
+        };
+        let (theirs, ours) = pair(Some(names))?;
         self.carry(self.socket_of(fd)?, ours)?;
         Ok(theirs)
     }

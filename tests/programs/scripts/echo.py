@@ -176,6 +176,9 @@ def serve_forking(host, port, count):
 
     class Echo(socketserver.StreamRequestHandler):
         def handle(self):
+            self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            assert self.request.getpeername() == self.client_address
+            assert self.request.getsockname() == self.server.server_address
             while piece := self.rfile.read1(65536):
                 self.wfile.write(piece)
 

@@ -3,10 +3,7 @@
 
 use std::env;
 use std::io::Error;
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::ptr::{null, null_mut};
@@ -16,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use libc::{c_int, c_void, sockaddr_in, socklen_t};
 
+mod children;
+
 /// Says which part a process is; in none: it is the judge.
 const PART: &str = "LIVES_PART";
 /// No part takes so long.
@@ -23,15 +22,35 @@ const LONG: Duration = Duration::from_secs(60);
 const LEN: socklen_t = size_of::<sockaddr_in>() as socklen_t;
 
 const PARTS: &[(&str, fn())] = &[
-    ("children leave the parent's connections alone", children),
-    ("a child uses its parent's connections", used_in_a_child),
+    (
+        "children leave the parent's connections alone",
+        children::children,
+    ),
+    (
+        "a child uses its parent's connections",
+        children::used_in_a_child,
+    ),
     (
         "a connection lasts until the child has let it go",
-        held_for_a_child,
+        children::held_for_a_child,
     ),
-    ("a child becomes a program that uses one", used_by_a_program),
-    ("a program is spawned with one", spawned_with),
-    ("one goes to another process by a message", sent_to_another),
+    (
+        "numbers of sockets in a child",
+        children::numbers_in_a_child,
+    ),
+    (
+        "a child becomes a program that uses one",
+        children::used_by_a_program,
+    ),
+    ("a program is spawned with one", children::spawned_with),
+    (
+        "one goes to another process by a message",
+        children::sent_to_another,
+    ),
+    (
+        "an instance of epoll is waited for before it has a socket",
+        waited_for_already,
+    ),
     ("signals interrupt what they should", signals),
     ("handlers may call in", handlers),
     ("a program with connections is not replaced", replaced),
@@ -146,232 +165,48 @@ fn lives(a: c_int, b: c_int) {
     }
 }
 
-unsafe extern "C" {
-    /// The library's: a copy of the process.
-    fn vfork() -> libc::pid_t;
+/// Time for which a processor has worked for this thread.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-fn children() {
-    let (listener, client, server) = connection();
-    for way in [libc::fork, vfork as unsafe extern "C" fn() -> libc::pid_t] {
-        // SAFETY: the child calls what may be called in one, and ends.
-        unsafe {
-            let child = way();
-            if child == 0 {
-                for fd in [listener, client, server] {
-                    libc::close(fd);
-                }
-                libc::_exit(7);
-            }
-            let mut status = 0;
-            assert_eq!(libc::waitpid(child, &mut status, 0), child);
-            assert_eq!(libc::WEXITSTATUS(status), 7);
-        }
-        lives(client, server);
-    }
-    let said = Command::new("/bin/echo")
-        .arg("child")
-        .output()
-        .expect("a child");
-    assert_eq!(said.stdout, b"child\n");
-    lives(client, server);
-}
-
-/// A child of fork that does this and ends.
-fn forked(child: impl FnOnce()) -> libc::pid_t {
-    // SAFETY: the process has no other thread that could hold a lock which the child needs, but for those of the library.
-    match unsafe { libc::fork() } {
-        0 => {
-            child();
-            // SAFETY: the call takes a number.
-            unsafe { libc::_exit(7) }
-        }
-        child => {
-            assert!(child > 0);
-            child
-        }
-    }
-}
-
-fn ended(child: libc::pid_t) {
-    let mut status = 0;
-    // SAFETY: there is room for the status.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert!(libc::WIFEXITED(status), "{status:#x}");
-    assert_eq!(libc::WEXITSTATUS(status), 7);
-}
-
-fn close(fd: c_int) {
+fn waited_for_already() {
     // SAFETY: the call takes a number.
-    assert_eq!(unsafe { libc::close(fd) }, 0);
-}
-
-/// All that comes until the end of the stream.
-fn all_of(fd: c_int) -> Vec<u8> {
-    let (mut all, mut piece) = (Vec::new(), vec![0; 70_000]);
-    loop {
-        match recv(fd, &mut piece) {
-            0 => return all,
-            some => all.extend_from_slice(&piece[..usize::try_from(some).expect("bytes")]),
-        }
-    }
-}
-
-/// Sends so many bytes, ends the stream, and gets the same back while it sends.
-fn echoed(client: c_int, bytes: usize) {
-    let text: Vec<u8> = (0..bytes).map(|at| (at * 7 + at / 251) as u8).collect();
-    let sent = text.clone();
-    let sender = thread::spawn(move || {
-        for piece in sent.chunks(50_000) {
-            assert_eq!(send(client, piece), piece.len() as isize, "{}", errno());
-        }
-        // SAFETY: the call takes numbers.
-        assert_eq!(unsafe { libc::shutdown(client, libc::SHUT_WR) }, 0);
-    });
-    assert!(all_of(client) == text, "the same comes back");
-    sender.join().expect("all was sent");
-}
-
-fn used_in_a_child() {
+    let epfd = unsafe { libc::epoll_create1(0) };
+    let threads: Vec<_> = (0..2)
+        .map(|_| {
+            thread::spawn(move || {
+                let mut event = libc::epoll_event { events: 0, u64: 0 };
+                // SAFETY: there is room for one.
+                let told = unsafe { libc::epoll_wait(epfd, &mut event, 1, 30_000) };
+                (told, { event.u64 })
+            })
+        })
+        .collect();
+    // Both are in the kernel by then, or find it Janus's at once; either is right.
+    thread::sleep(Duration::from_millis(50));
     let (_listener, client, server) = connection();
-    let child = forked(|| {
-        let all = all_of(server);
-        for piece in all.chunks(10_000) {
-            assert_eq!(send(server, piece), piece.len() as isize);
-        }
-    });
-    // The child has it, and the client is told nothing of this.
-    close(server);
-    echoed(client, 3_000_000);
-    ended(child);
-    // Children that use both ends, one after the other, and the parent again.
-    let (_listener, client, server) = connection();
-    for _ in 0..3 {
-        ended(forked(|| {
-            assert_eq!(send(server, b"from the child"), 14);
-        }));
-        let mut got = [0; 14];
-        assert_eq!(recv(client, &mut got), 14, "{}", errno());
-        assert_eq!(&got, b"from the child");
-        lives(client, server);
-    }
-}
-
-fn held_for_a_child() {
-    let (_listener, client, server) = connection();
-    let (mut pipe, mut byte) = ([0; 2], [0]);
-    // SAFETY: there is room for two numbers.
-    assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
-    let child = forked(|| {
-        // SAFETY: there is room for a byte.
-        let got = unsafe { libc::read(pipe[0], byte.as_mut_ptr().cast(), 1) };
-        assert_eq!(got, 1);
-    });
-    close(server);
-    // SAFETY: there is room for a byte, and one to write.
-    unsafe {
-        let got = libc::recv(client, (&raw mut byte).cast(), 1, libc::MSG_DONTWAIT);
-        assert_eq!((got, errno()), (-1, libc::EAGAIN), "the child has it still");
-        assert_eq!(libc::write(pipe[1], (&raw const byte).cast(), 1), 1);
-    }
-    ended(child);
-    assert_eq!(recv(client, &mut byte), 0, "{}", errno());
-}
-
-fn used_by_a_program() {
-    let (_listener, client, server) = connection();
-    let child = forked(|| {
-        let arguments = [c"cat".as_ptr(), null()];
-        // SAFETY: the path and the lists end with zeros.
-        unsafe {
-            assert_eq!(libc::dup2(server, 0), 0);
-            assert_eq!(libc::dup2(server, 1), 1);
-            libc::close(server);
-            libc::close_range(3, u32::MAX, 0);
-            libc::execv(c"/bin/cat".as_ptr(), arguments.as_ptr());
-        }
-    });
-    close(server);
-    echoed(client, 1_000_000);
-    let mut status = 0;
-    // SAFETY: there is room for the status.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0);
-}
-
-fn spawned_with() {
-    let (_listener, client, server) = connection();
-    // SAFETY: they are nobody else's.
-    let of_server = |fd| unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: the call takes a number.
-    let again = unsafe { libc::dup(server) };
-    let mut child = Command::new("/bin/cat")
-        .stdin(of_server(server))
-        .stdout(of_server(again))
-        .spawn()
-        .expect("a program");
-    echoed(client, 1_000_000);
-    assert!(child.wait().expect("it ends").success());
-}
-
-fn sent_to_another() {
-    use rustix::net::{
-        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags,
-        SocketType, recvmsg, socketpair,
+    let mut event = libc::epoll_event {
+        events: libc::EPOLLIN as u32,
+        u64: 7,
     };
-    let flags = SocketFlags::empty();
-    let (here, there) =
-        socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a pair");
-    // It was there before the connection.
-    let child = forked(|| {
-        let (mut text, mut room) = ([0], [MaybeUninit::uninit(); 64]);
-        let mut control = RecvAncillaryBuffer::new(&mut room);
-        let into = &mut [IoSliceMut::new(&mut text)];
-        recvmsg(&there, into, &mut control, RecvFlags::empty()).expect("a message");
-        let got = control.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-            _ => None,
-        });
-        let got = got.expect("a descriptor");
-        let all = all_of(got.as_raw_fd());
-        assert_eq!(send(got.as_raw_fd(), &all), all.len() as isize);
-    });
-    drop(there);
-    let (_listener, client, server) = connection();
-    // SAFETY: the header names what is there, of the lengths it says.
-    unsafe {
-        let mut control = [0_u64; 4];
-        let mut byte = 1_u8;
-        let mut part = libc::iovec {
-            iov_base: (&raw mut byte).cast(),
-            iov_len: 1,
-        };
-        let mut message: libc::msghdr = core::mem::zeroed();
-        message.msg_iov = &mut part;
-        message.msg_iovlen = 1;
-        message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = libc::CMSG_SPACE(4) as usize;
-        let header = libc::CMSG_FIRSTHDR(&message);
-        (*header).cmsg_level = libc::SOL_SOCKET;
-        (*header).cmsg_type = libc::SCM_RIGHTS;
-        (*header).cmsg_len = libc::CMSG_LEN(4) as usize;
-        libc::CMSG_DATA(header)
-            .cast::<c_int>()
-            .write_unaligned(server);
-        assert_eq!(
-            libc::sendmsg(here.as_raw_fd(), &message, 0),
-            1,
-            "{}",
-            errno()
-        );
-        assert_eq!(
-            libc::CMSG_DATA(header).cast::<c_int>().read_unaligned(),
-            server
-        );
+    // SAFETY: the event is there for as long as the call.
+    let added = unsafe { libc::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, server, &mut event) };
+    assert_eq!(added, 0);
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(send(client, b"x"), 1);
+    for thread in threads {
+        assert_eq!(thread.join().expect("an answer"), (1, 7));
     }
-    close(server);
-    echoed(client, 100_000);
-    ended(child);
+    // What called them is gone: a wait for nothing lasts.
+    assert_eq!(recv(server, &mut [0; 8]), 1);
+    let begun = processor_time();
+    // SAFETY: as above.
+    let told = unsafe { libc::epoll_wait(epfd, &mut event, 1, 100) };
+    assert_eq!(told, 0);
+    let took = processor_time() - begun;
+    assert!(took < Duration::from_millis(50), "{took:?}");
 }
 
 static CALLED: AtomicU64 = AtomicU64::new(0);
