@@ -17,7 +17,7 @@ const BURST: usize = 64;
 const LISTENER: Token = Token(u32::MAX - 1);
 
 /// Memory that a thread of its own grows ahead of need.
-fn ahead() -> Growth {
+pub fn ahead() -> Growth {
     Growth::Ahead(Toucher::spawn().expect("a thread"))
 }
 
@@ -25,6 +25,30 @@ fn ahead() -> Growth {
 fn place(index: u32) -> usize {
     const SIX_FIRST: u32 = 1 << 29;
     (index % SIX_FIRST) as usize
+}
+
+/// A stack at the server's end, with so many packet buffers.
+pub fn bare(
+    config: Config,
+    ends: &Ends,
+    buffers: u32,
+    growth: &Growth,
+) -> Result<Stack, MemError> {
+    let pool = Depot::new(buffers, growth)?.pool();
+    let interface = Interface {
+        link: janus_wire::Link::Ethernet,
+        mac: janus_wire::MacAddr([2, 0, 0, 0, 0, 1]),
+        mtu: 1500,
+        addresses: vec![IpCidr::new(ends.server_ip(), ends.server_prefix())],
+        any_local: false,
+        gateway: Some(ends.gateway_four()),
+        gateway_v6: Some(six::address(ends.gateway_four())),
+        routes: Vec::new(),
+        tx_checksum: false,
+        rx_checksum: false,
+        answers: true,
+    };
+    Stack::new(config, interface, Secrets::from_seed(7), pool, growth)
 }
 
 /// An echo server on a bare stack, and its far end.
@@ -78,21 +102,7 @@ impl Engine {
         buffers: u32,
         growth: &Growth,
     ) -> Result<Self, MemError> {
-        let pool = Depot::new(buffers, growth)?.pool();
-        let interface = Interface {
-            link: janus_wire::Link::Ethernet,
-            mac: janus_wire::MacAddr([2, 0, 0, 0, 0, 1]),
-            mtu: 1500,
-            addresses: vec![IpCidr::new(ends.server_ip(), ends.server_prefix())],
-            any_local: false,
-            gateway: Some(ends.gateway_four()),
-            gateway_v6: Some(six::address(ends.gateway_four())),
-            routes: Vec::new(),
-            tx_checksum: false,
-            rx_checksum: false,
-            answers: true,
-        };
-        let mut stack = Stack::new(config, interface, Secrets::from_seed(7), pool, growth)?;
+        let mut stack = bare(config, ends, buffers, growth)?;
         let listener = stack
             .listen(ends.listen_at(), 4096)
             .expect("the port is free");

@@ -116,6 +116,11 @@ impl Process {
         loop {
             let mut told = inner.take_events(epfd, into)?;
             if told == 0 && waits && held.is_none() {
+                // Before what a sleep costs: under load a turn brings the next events.
+                inner.turn();
+                told = inner.take_events(epfd, into)?;
+            }
+            if told == 0 && waits && held.is_none() {
                 held = Some(Held::now());
                 inner.refresh();
                 told = inner.take_events(epfd, into)?;

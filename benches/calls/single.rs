@@ -3,8 +3,6 @@
 //! socket made and closed, its descriptor with it. `by` says how: `sockets` (alone), `process`.
 //! Sides take turns; a row is the median of rounds.
 
-mod support;
-
 use std::io::IoSliceMut;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -14,8 +12,8 @@ use janus::{BackendChoice, Runtime, wire};
 use janus_posix::{EpollEvent, Host, abi};
 use janus_process::Process;
 use janus_tcp::{Config, Interface, IpCidr};
-use support::Scale;
-use support::report::Report;
+use crate::support::Scale;
+use crate::support::report::Report;
 
 const SERVER: &str = "192.0.2.1:7";
 const TEXT: [u8; 64] = [7; 64];
@@ -200,11 +198,10 @@ fn time(calls: u32, mut call: impl FnMut()) -> f64 {
 /// A call's name, and how each side makes it.
 type Pair = (&'static str, fn(&mut Alone), fn(&mut Whole));
 
-fn main() {
+pub(crate) fn run(report: &mut Report) {
     let calls = Scale::get().pick(1_000, 50_000, 200_000);
     let rounds = Scale::get().pick(3, 9, 21);
     let (mut alone, mut whole) = (Alone::new(), Whole::new());
-    let mut report = Report::new("calls");
     let each: [Pair; 3] = [
         ("peek", Alone::peek, Whole::peek),
         ("epoll_wait", Alone::epoll_wait, Whole::epoll_wait),
@@ -231,5 +228,4 @@ fn main() {
         }
         report.median("beyond_ns", &more, "ns", &[("call", name.into())]);
     }
-    report.finish();
 }
