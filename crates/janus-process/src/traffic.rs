@@ -19,15 +19,24 @@ impl Counted {
         self.sockets.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Bytes were given to the program.
+    /// Bytes were given to the program. Said with the core's lock held.
+    #[inline]
     pub(crate) fn received(&self, bytes: usize) {
-        self.received.fetch_add(bytes as u64, Ordering::Relaxed);
+        add(&self.received, bytes);
     }
 
-    /// Bytes were taken from the program.
+    /// Bytes were taken from the program. Said with the core's lock held.
+    #[inline]
     pub(crate) fn sent(&self, bytes: usize) {
-        self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+        add(&self.sent, bytes);
     }
+}
+
+/// Adds where only who has the lock writes: an atomic addition costs as much as half of the lock.
+#[inline]
+fn add(count: &AtomicU64, bytes: usize) {
+    let before = count.load(Ordering::Relaxed);
+    count.store(before + bytes as u64, Ordering::Relaxed);
 }
 
 /// Use made of a process's sockets so far.

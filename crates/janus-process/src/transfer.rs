@@ -31,23 +31,23 @@ impl Process {
         goes_on: GoesOn,
     ) -> Result<usize> {
         let mut done = 0;
-        let received = self.core.block(goes_on, |sockets, descriptors, now| {
+        self.core.block(goes_on, |sockets, descriptors, now| {
             let tried = descriptors.socket(fd).and_then(|socket| {
                 let progress = sockets.receive(now, socket, into, flags, done)?;
                 Ok((socket, progress))
             });
+            let tried = self.count_received(tried, flags, done);
             attempt(&mut done, tried, |socket| sockets.receive_timeout(socket))
-        });
-        self.count_received(received, flags)
+        })
     }
 
-    fn count_received(&self, received: Result<usize>, flags: i32) -> Result<usize> {
-        if let Ok(bytes) = received
-            && flags & abi::MSG_PEEK == 0
-        {
-            self.core.counted.received(bytes);
+    /// Counts what a try received beyond what was there before it. The core's lock is held.
+    #[inline]
+    fn count_received(&self, tried: Tried, flags: i32, before: usize) -> Tried {
+        if flags & abi::MSG_PEEK == 0 {
+            self.core.counted.received(moved(&tried, before));
         }
-        received
+        tried
     }
 
     /// `recvmsg(2)`: bytes received, and `msg_flags`. `control` gets what there is room for.
@@ -70,9 +70,9 @@ impl Process {
                 told = flags;
                 Ok((socket, progress))
             });
+            let tried = self.count_received(tried, flags, done);
             attempt(&mut done, tried, |socket| sockets.receive_timeout(socket))
-        });
-        let received = self.count_received(received, flags)?;
+        })?;
         Ok((received, told))
     }
 
@@ -116,14 +116,26 @@ impl Process {
         mut send: impl FnMut(&mut Sockets<'_>, i32, janus_tcp::Instant, usize) -> Result<Progress>,
     ) -> Result<usize> {
         let mut done = 0;
-        let sent = self.core.block(goes_on, |sockets, descriptors, now| {
+        self.core.block(goes_on, |sockets, descriptors, now| {
             let tried = descriptors.socket(fd).and_then(|socket| {
                 let progress = send(sockets, socket, now, done)?;
                 Ok((socket, progress))
             });
+            self.core.counted.sent(moved(&tried, done));
             attempt(&mut done, tried, |socket| sockets.send_timeout(socket))
-        });
-        sent.inspect(|bytes| self.core.counted.sent(*bytes))
+        })
+    }
+}
+
+/// A try to move bytes: the socket, and how far it came, with what was moved before.
+type Tried = Result<(i32, Progress)>;
+
+/// Bytes that a try moved, where so many were moved before.
+#[inline]
+fn moved(tried: &Tried, before: usize) -> usize {
+    match tried {
+        Ok((_, Progress::Done(all) | Progress::Blocked(all))) => all.saturating_sub(before),
+        Err(_) => 0,
     }
 }
 
@@ -131,7 +143,7 @@ impl Process {
 #[inline]
 fn attempt(
     done: &mut usize,
-    tried: Result<(i32, Progress)>,
+    tried: Tried,
     patience: impl FnOnce(i32) -> Option<std::time::Duration>,
 ) -> Attempt<usize> {
     match tried {
