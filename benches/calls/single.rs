@@ -8,12 +8,12 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::time::Instant;
 
+use crate::support::Scale;
+use crate::support::report::Report;
 use janus::{BackendChoice, Runtime, wire};
 use janus_posix::{EpollEvent, Host, abi};
 use janus_process::Process;
 use janus_tcp::{Config, Interface, IpCidr};
-use crate::support::Scale;
-use crate::support::report::Report;
 
 const SERVER: &str = "192.0.2.1:7";
 const TEXT: [u8; 64] = [7; 64];

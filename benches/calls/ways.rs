@@ -154,7 +154,8 @@ impl Core for Bare {
                 false => stack.pool().free(frame.buf),
             }
         }
-        self.far.give(stack.pool(), BURST, |frame| frames.push(frame));
+        self.far
+            .give(stack.pool(), BURST, |frame| frames.push(frame));
         stack.input(now, frames, &mut Local);
         stack.advance(now);
     }

@@ -28,12 +28,7 @@ fn place(index: u32) -> usize {
 }
 
 /// A stack at the server's end, with so many packet buffers.
-pub fn bare(
-    config: Config,
-    ends: &Ends,
-    buffers: u32,
-    growth: &Growth,
-) -> Result<Stack, MemError> {
+pub fn bare(config: Config, ends: &Ends, buffers: u32, growth: &Growth) -> Result<Stack, MemError> {
     let pool = Depot::new(buffers, growth)?.pool();
     let interface = Interface {
         link: janus_wire::Link::Ethernet,

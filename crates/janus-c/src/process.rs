@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use janus::Runtime;
+use janus::{Builder, Runtime};
 use janus_process::{Child, Errno, Fork, Process, Result};
 use libc::c_int;
 
@@ -16,6 +16,9 @@ static FORKED: AtomicBool = AtomicBool::new(false);
 static ENDER: AtomicI32 = AtomicI32::new(0);
 /// In a forked child, what it may use of its parent's connections.
 static CHILD: Mutex<Option<Child>> = Mutex::new(None);
+
+/// Says how the process is built, if not as its settings say.
+static BUILT_BY: OnceLock<fn() -> Builder> = OnceLock::new();
 
 thread_local! {
     /// This thread is about to fork.
@@ -34,6 +37,12 @@ pub fn get() -> Result<&'static Process> {
         .get_or_init(start)
         .as_ref()
         .ok_or(Errno(libc::ENETDOWN))
+}
+
+/// Builds the process by `builder` once it is needed, for libraries with a device of their own. No effect from the second time on, or once
+/// the process has begun.
+pub fn built_by(builder: fn() -> Builder) {
+    let _the_first_counts = BUILT_BY.set(builder);
 }
 
 /// Whether this is a child that was forked from the process that has the connections.
@@ -72,7 +81,8 @@ fn this_thread() -> i32 {
 }
 
 fn start() -> Option<Process> {
-    match Process::start(Runtime::builder()) {
+    let builder = BUILT_BY.get().map_or_else(Runtime::builder, |by| by());
+    match Process::start(builder) {
         Ok(process) => {
             // SAFETY: both functions are there for as long as the library is, which is never unloaded with them registered: the C library
             // keeps it then.
