@@ -59,18 +59,9 @@ impl Program {
         match self {
             Program::Nginx => format!("nginx -c {at}/nginx.conf"),
             Program::Lighttpd => format!("lighttpd -D -f {at}/lighttpd.conf"),
-            Program::Redis => format!(
-                "redis-server --port {REDIS_PORT} --protected-mode no {}",
-                data(folder)
-            ),
+            Program::Redis => format!("redis-server {at}/redis.conf"),
         }
     }
-}
-
-/// redis-server's data is a file with one key, and is never saved.
-fn data(folder: &Path) -> String {
-    let at = folder.display();
-    format!("--dir {at} --dbfilename data.rdb --appendonly no --save 86400 1000000000")
 }
 
 /// One thing that a program is asked for.
@@ -161,6 +152,13 @@ impl Folder {
                  $SERVER[\"socket\"] == \":{CLOSING_PORT}\" {{ server.max-keep-alive-requests = 0 }}\n"
             ),
         )?;
+        // Nothing is saved at the end: the one key keeps its value.
+        folder.write(
+            "redis.conf",
+            &format!(
+                "port {REDIS_PORT}\nprotected-mode no\ndir {at}\ndbfilename data.rdb\nsave \"\"\n"
+            ),
+        )?;
         if works.iter().any(|work| work.program == Program::Redis) {
             folder.fill_redis()?;
         }
@@ -178,8 +176,7 @@ impl Folder {
     /// Makes the file with the one key that is asked for.
     fn fill_redis(&self) -> Result<(), String> {
         let at = self.0.display();
-        let data = data(&self.0);
-        let line = format!("redis-server --port 0 --unixsocket {at}/socket {data}");
+        let line = format!("redis-server {at}/redis.conf --port 0 --unixsocket {at}/socket");
         let mut words = line.split_whitespace();
         let mut command = Command::new(words.next().expect("a program"));
         command.args(words).stdout(Stdio::null());

@@ -1,6 +1,7 @@
 //! The thread of the load: the far end between its wire and the clock. When it is done, a file has a line for each round: answers, the
 //! nanoseconds of processor time that the process took for them without this thread, those of this thread, those that passed, and how many
-//! answers were wrong. A last line has those that never came, or came twice.
+//! answers were wrong. A last line has all that were wrong since the
+//! beginning, and those that never came, less those that came twice.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -171,12 +172,12 @@ impl Load {
         self.switch(Mode::Idle, 0, self.held);
         self.work(REST_MAX, |counts| counts.in_progress() == 0);
         let counts = self.plan.counts();
-        // An answer that was sent again ends a connection twice.
-        let unfinished = counts.in_progress().cast_signed().unsigned_abs();
-        if unfinished + counts.bad() > 0 {
+        // Below zero where a segment was sent again: it ends its connection twice.
+        let unfinished = counts.in_progress().cast_signed();
+        if unfinished != 0 || counts.bad() > 0 {
             eprintln!("generator: {counts:?}");
         }
-        let _ = writeln!(text, "0 0 0 0 {unfinished}");
+        let _ = writeln!(text, "{} {unfinished}", counts.bad());
         text
     }
 }
