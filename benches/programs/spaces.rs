@@ -31,6 +31,10 @@ impl Spaces {
         for space in [&spaces.far, &spaces.near] {
             run(&format!("ip netns add {space}"))?;
             run(&format!("ip -n {space} link set lo up"))?;
+            // Else clients run out of ports, for a minute, where each request has a connection.
+            run(&format!(
+                "ip netns exec {space} sysctl -qw net.ipv4.tcp_tw_reuse=1"
+            ))?;
         }
         Ok(spaces)
     }
