@@ -15,6 +15,7 @@ use crate::core::Inner;
 use crate::held::Held;
 use crate::kernel::{self, Watched};
 use crate::process::Process;
+use crate::rota::Turns;
 use crate::sleep::Slept;
 use crate::{Errno, Result, errno};
 
