@@ -30,7 +30,7 @@ fn python_over_af_xdp() {
         command.env("JANUS_PROGRAM_REPORT", "on");
         let server = Running::start(command, "python3 -m http.server");
         let (got, sent) = (folder.join("got"), folder.join("sent"));
-        let asks = "curl -sS --retry 20 --retry-delay 1 --retry-connrefused";
+        let asks = "curl -sS --retry 20 --retry-delay 1 --retry-all-errors";
         let said = veth.far_run(&format!(
             "{asks} -o {} http://{OURS}:8080/sent",
             got.display()
