@@ -36,17 +36,25 @@ fn sigpipe(sent: Result<usize>, flags: c_int) -> Result<usize> {
     sent
 }
 
+/// Result of a call that files have too: an epoll instance is none that could be read or written.
+fn of_file(done: Result<usize>) -> ssize_t {
+    size(done.map_err(|error| match error {
+        Errno::ENOTSOCK => Errno::EINVAL,
+        other => other,
+    }))
+}
+
 pub unsafe fn read(fd: c_int, into: *mut c_void, len: size_t) -> ssize_t {
-    // No room is no question (sock_read_iter).
-    if len == 0 {
-        return size(
-            process::get()
-                .and_then(|process| process.check(fd))
-                .map(|()| 0),
-        );
-    }
-    // SAFETY: the caller keeps read's contract.
-    unsafe { recv(fd, into, len, 0) }
+    let read = || {
+        // No room is no question (sock_read_iter).
+        if len == 0 {
+            return process::get()?.check(fd).map(|()| 0);
+        }
+        // SAFETY: the caller keeps read's contract.
+        let into = unsafe { layout::room(into, len) }?;
+        receive(fd, &mut [IoSliceMut::new(into)], 0)
+    };
+    of_file(read())
 }
 
 pub unsafe fn recv(fd: c_int, into: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
@@ -84,7 +92,7 @@ pub unsafe fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
         }
         receive(fd, &mut into, 0)
     };
-    size(read())
+    of_file(read())
 }
 
 pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
@@ -122,7 +130,8 @@ pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t 
 
 pub unsafe fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
     // SAFETY: the caller keeps write's contract.
-    unsafe { send(fd, from, len, 0) }
+    let from = unsafe { layout::bytes(from, len) };
+    of_file(from.and_then(|from| send_all(fd, &[IoSlice::new(from)], 0)))
 }
 
 pub unsafe fn send(fd: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t {
@@ -150,7 +159,7 @@ pub unsafe fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
         // SAFETY: the caller keeps writev's contract.
         send_all(fd, &unsafe { layout::gather(parts, count) }?, 0)
     };
-    size(write())
+    of_file(write())
 }
 
 pub unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {

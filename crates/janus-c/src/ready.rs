@@ -110,10 +110,10 @@ unsafe fn select_for(
     let mut polled = Vec::new();
     for fd in 0..count {
         let mut events = 0;
-        for (set, (asks, _)) in sets.iter().zip(SETS) {
+        for (set, (_, tells)) in sets.iter().zip(SETS) {
             // SAFETY: the caller keeps select's contract.
             if !set.is_null() && unsafe { bit(*set, fd) }.0.to_owned() & (1 << (fd % 64)) != 0 {
-                events |= asks;
+                events |= tells;
             }
         }
         if events != 0 {
@@ -124,12 +124,15 @@ unsafe fn select_for(
             });
         }
     }
-    process::get()?.poll(&mut polled, limit)?;
-    if polled
-        .iter()
-        .any(|it| i32::from(it.revents) & abi::POLLNVAL != 0)
-    {
+    let process = process::get()?;
+    let is_there = |it: &Polled| i32::from(it.revents) & abi::POLLNVAL == 0;
+    let told = process.poll_exactly(&mut polled, Some(Duration::ZERO))?;
+    if !polled.iter().all(is_there) {
         return Err(Errno::EBADF);
+    }
+    if told == 0 && limit != Some(Duration::ZERO) {
+        // One that is closed meanwhile counts as ready for all that it was asked for.
+        process.poll_exactly(&mut polled, limit)?;
     }
     let mut told = 0;
     for it in polled {
@@ -141,7 +144,7 @@ unsafe fn select_for(
             let (word, bit) = unsafe { bit(*set, it.fd as usize) };
             let asked = *word & bit != 0;
             *word &= !bit;
-            if asked && i32::from(it.revents) & tells != 0 {
+            if asked && i32::from(it.revents) & (tells | abi::POLLNVAL) != 0 {
                 *word |= bit;
                 told += 1;
             }

@@ -88,6 +88,8 @@ pub(crate) struct Item {
     /// The slots of the instance and of what it watches.
     epoll: u32,
     target: u32,
+    /// The descriptor by which it was added: each name of a socket may be watched for itself.
+    name: i32,
     events: u32,
     data: u64,
     /// The next item that watches the same.
@@ -190,6 +192,19 @@ impl Sockets<'_> {
         events: u32,
         data: u64,
     ) -> Result<()> {
+        self.epoll_ctl_named(now, epfd, op, (fd, fd), events, data)
+    }
+
+    /// [`Sockets::epoll_ctl`] where descriptors have several names (`dup(2)`): an instance knows what it watches by descriptor and name.
+    pub fn epoll_ctl_named(
+        &mut self,
+        now: Instant,
+        epfd: i32,
+        op: i32,
+        (fd, name): (i32, i32),
+        events: u32,
+        data: u64,
+    ) -> Result<()> {
         let (epoll, target) = (slot_of(epfd)?, slot_of(fd)?);
         // The order of do_epoll_ctl.
         let nested = match (
@@ -209,14 +224,14 @@ impl Sockets<'_> {
             }
         }
         self.gather();
-        let known = self.item_of(epoll, target);
+        let known = self.item_of(epoll, target, name);
         match (op, known) {
             (abi::EPOLL_CTL_ADD, Some(_)) => Err(Errno::EEXIST),
             (abi::EPOLL_CTL_ADD, None) => {
                 if nested && self.would_circle(epoll, target) {
                     return Err(Errno::ELOOP);
                 }
-                self.add_item(now, (epoll, target), events | ALWAYS, data);
+                self.add_item(now, (epoll, target, name), events | ALWAYS, data);
                 Ok(())
             }
             (abi::EPOLL_CTL_DEL | abi::EPOLL_CTL_MOD, None) => Err(Errno::ENOENT),
@@ -288,12 +303,12 @@ impl Sockets<'_> {
         (head != NO_ITEM).then_some(head)
     }
 
-    /// The item by which an instance watches something.
-    fn item_of(&mut self, epoll: u32, target: u32) -> Option<u32> {
+    /// The item by which an instance watches something under a name.
+    fn item_of(&mut self, epoll: u32, target: u32, name: i32) -> Option<u32> {
         let mut at = *self.files.table.watch(target)?;
         while at != NO_ITEM {
             let item = self.files.items.get(at);
-            if item.epoll == epoll {
+            if (item.epoll, item.name) == (epoll, name) {
                 return Some(at);
             }
             at = item.next;
@@ -301,13 +316,20 @@ impl Sockets<'_> {
         None
     }
 
-    fn add_item(&mut self, now: Instant, (epoll, target): (u32, u32), events: u32, data: u64) {
+    fn add_item(
+        &mut self,
+        now: Instant,
+        (epoll, target, name): (u32, u32, i32),
+        events: u32,
+        data: u64,
+    ) {
         let Some(first) = self.files.table.watch(target).copied() else {
             return;
         };
         let id = self.files.items.insert(Item {
             epoll,
             target,
+            name,
             events,
             data,
             next: NO_ITEM,

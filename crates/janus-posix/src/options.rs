@@ -129,13 +129,14 @@ impl Sockets<'_> {
         if before.urgent_in_line != options.urgent_in_line {
             self.changed_in_line(now, fd, options.urgent_in_line)?;
         }
-        if let (abi::SOL_SOCKET, abi::SO_RCVLOWAT)
-        | (abi::SOL_SOCKET, abi::SO_SNDBUF)
-        | (abi::SOL_TCP, abi::TCP_NOTSENT_LOWAT) = (level, name)
-        {
-            self.look_again(now, fd)?;
+        let input = (abi::EPOLLIN | abi::EPOLLRDNORM) as u32;
+        match (level, name) {
+            (abi::SOL_SOCKET, abi::SO_RCVLOWAT) => self.look_again(now, fd, input),
+            (abi::SOL_SOCKET, abi::SO_SNDBUF) | (abi::SOL_TCP, abi::TCP_NOTSENT_LOWAT) => {
+                self.look_again(now, fd, OUTPUT)
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// The descriptor has these options from now on, unless the engine refuses them.
@@ -178,10 +179,9 @@ impl Sockets<'_> {
     }
 
     /// A mark was moved, and something may be beyond it now (sk_write_space, tcp_set_rcvlowat).
-    fn look_again(&mut self, now: Instant, fd: i32) -> Result<()> {
+    fn look_again(&mut self, now: Instant, fd: i32, side: u32) -> Result<()> {
         let slot = slot_of(fd)?;
-        let input = (abi::EPOLLIN | abi::EPOLLRDNORM) as u32;
-        let what = self.mask_of(now, slot) & (OUTPUT | input);
+        let what = self.mask_of(now, slot) & side;
         if what != 0 {
             self.happened(slot, what);
         }

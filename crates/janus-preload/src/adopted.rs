@@ -1,122 +1,121 @@
-//! Instances of epoll that become Janus's while threads wait for them in the kernel, as one does when the first socket of ours is added to
-//! it. Those threads are called, and wait on where that socket is seen.
+//! An epoll instance is the kernel's until a socket of Janus's is added to it. Threads that wait for it by then wait in the kernel: they are
+//! called out, and go on waiting in Janus.
 
-use std::collections::HashMap;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
-use janus_process::{CALL, Errno, Process};
 use libc::{c_int, epoll_event};
-use rustix::event::{EventfdFlags, eventfd};
 
-use crate::inside::{Inside, is_inside, is_ours};
+use crate::inside::is_ours;
 use crate::real;
 
-/// Threads that wait in the kernel for the instance of each number. Higher numbers are not called.
-static WAITING: [AtomicU16; 1 << 16] = [const { AtomicU16::new(0) }; 1 << 16];
-/// Bells that are in an instance until its threads have heard them.
-static RINGING: Mutex<Option<HashMap<c_int, OwnedFd>>> = Mutex::new(None);
+/// Instances with numbers below this call their waiters out; in others they stay until something of the kernel's happens.
+const FDS: usize = 4_096;
+/// Set in a place of [`WAITING`] while its instance is adopted.
+const ADOPTED: u32 = 1 << 31;
+/// The longest time that waiters are waited for.
+const LONG: Duration = Duration::from_secs(1);
 
-fn waiting(epfd: c_int) -> Option<&'static AtomicU16> {
+/// Threads that wait in the kernel, by the number of the instance.
+static WAITING: [AtomicU32; FDS] = [const { AtomicU32::new(0) }; FDS];
+
+fn place(epfd: c_int) -> Option<&'static AtomicU32> {
     WAITING.get(usize::try_from(epfd).ok()?)
 }
 
-/// A thread waits for an instance of the kernel's. `None`: it is Janus's meanwhile, and there is nothing to tell of it yet.
+/// Data of the event that calls out: an address that no program uses.
+fn call() -> u64 {
+    WAITING.as_ptr().addr() as u64
+}
+
+/// Always rings.
+fn bell() -> Option<c_int> {
+    static BELL: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    let bell = BELL.get_or_init(|| {
+        // SAFETY: the call takes numbers; what it gives has no other owner.
+        unsafe {
+            match libc::eventfd(1, libc::EFD_CLOEXEC) {
+                -1 => None,
+                fd => Some(janus_process::keep(OwnedFd::from_raw_fd(fd))),
+            }
+        }
+    });
+    bell.as_ref().map(AsRawFd::as_raw_fd)
+}
+
+/// Waits for an instance of the kernel's by `wait`, which puts events at `into`. `None`: it is Janus's now, and nothing has happened yet.
 ///
 /// # Safety
-/// `wait` is a wait of libc's for `epfd`, and writes to `into`.
+/// epoll_wait's contract.
 pub(crate) unsafe fn wait(
     epfd: c_int,
     into: *mut epoll_event,
-    wait: impl FnOnce() -> c_int,
+    mut wait: impl FnMut() -> c_int,
 ) -> Option<c_int> {
-    let Some(waiting) = waiting(epfd).filter(|_| !is_inside()) else {
+    let Some(place) = place(epfd) else {
         return Some(wait());
     };
-    // Counted before it is looked whose it is, and called after it is said: one of the two sees the other.
-    waiting.fetch_add(1, Ordering::SeqCst);
-    let told = (!is_ours(epfd)).then(wait);
-    let others = waiting.fetch_sub(1, Ordering::SeqCst) - 1;
-    if !is_ours(epfd) {
-        return told;
-    }
-    if others == 0 {
-        is_heard(epfd);
-    }
-    match told {
-        // SAFETY: the kernel has written so many.
-        Some(some @ 1..) => match unsafe { without_call(into, some as usize) } {
-            0 => None,
-            left => Some(left as c_int),
-        },
-        other => other,
+    loop {
+        while place.fetch_add(1, Ordering::SeqCst) & ADOPTED != 0 {
+            place.fetch_sub(1, Ordering::SeqCst);
+            std::thread::yield_now();
+        }
+        if is_ours(epfd) {
+            place.fetch_sub(1, Ordering::SeqCst);
+            return None;
+        }
+        let told = wait();
+        place.fetch_sub(1, Ordering::SeqCst);
+        // SAFETY: the kernel has put so many events there.
+        let kept = unsafe { without_calls(into, usize::try_from(told).unwrap_or(0)) };
+        if told <= 0 || kept > 0 {
+            return Some(told.min(kept as c_int));
+        }
     }
 }
 
-/// Takes the bell's event from those that a thread was told; how many are left.
-unsafe fn without_call(into: *mut epoll_event, told: usize) -> usize {
-    let mut left = 0;
-    for at in 0..told {
-        // SAFETY: as the caller says; `left` is never beyond `at`.
+/// Takes the event that calls out from so many events. How many are left.
+unsafe fn without_calls(into: *mut epoll_event, count: usize) -> usize {
+    let mut kept = 0;
+    for at in 0..count {
+        // SAFETY: the caller says that there are so many.
         unsafe {
             let event = into.add(at).read_unaligned();
-            if event.u64 != CALL {
-                into.add(left).write_unaligned(event);
-                left += 1;
+            if event.u64 != call() {
+                into.add(kept).write_unaligned(event);
+                kept += 1;
             }
         }
     }
-    left
+    kept
 }
 
-/// Makes an instance Janus's, and calls those who wait for it.
-///
-/// # Errors
-/// Those of [`Process::epoll_adopt`].
-pub(crate) fn adopt(process: &Process, epfd: c_int) -> Result<(), Errno> {
-    let _inside = Inside::enter();
-    process.epoll_adopt(epfd)?;
-    if waiting(epfd).is_none_or(|waiting| waiting.load(Ordering::SeqCst) == 0) {
-        return Ok(());
-    }
-    let mut ringing = RINGING.lock().unwrap_or_else(PoisonError::into_inner);
-    // Without a descriptor for it they wait until something of the kernel's happens.
-    let Ok(bell) = eventfd(1, EventfdFlags::CLOEXEC) else {
-        return Ok(());
+/// Makes an instance Janus's by `adopt` while no thread waits for it.
+pub(crate) fn adopt<R>(epfd: c_int, adopt: impl FnOnce() -> R) -> R {
+    let Some(place) = place(epfd) else {
+        return adopt();
     };
-    let bell = janus_process::keep_raised(bell);
+    let waiting = place.fetch_or(ADOPTED, Ordering::SeqCst);
     let mut event = epoll_event {
         events: libc::EPOLLIN as u32,
-        u64: CALL,
+        u64: call(),
     };
-    // SAFETY: the event is there for as long as the call.
-    unsafe { real::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, bell.as_raw_fd(), &mut event) };
-    let all = ringing.get_or_insert_default();
-    all.insert(epfd, bell);
-    drop(ringing);
-    // They may all have left before it rang.
-    if waiting(epfd).is_some_and(|waiting| waiting.load(Ordering::SeqCst) == 0) {
-        is_heard(epfd);
+    if waiting & !ADOPTED != 0
+        && let Some(bell) = bell()
+    {
+        // SAFETY: the event is there, and the bell is open for ever.
+        unsafe { real::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, bell, &mut event) };
+        let until = Instant::now() + LONG;
+        while place.load(Ordering::SeqCst) & !ADOPTED != 0 && Instant::now() < until {
+            std::thread::yield_now();
+        }
+        // SAFETY: as above.
+        unsafe { real::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, bell, null_mut()) };
     }
-    Ok(())
-}
-
-/// No thread waits in the kernel any more.
-#[cold]
-fn is_heard(epfd: c_int) {
-    let _inside = Inside::enter();
-    let mut ringing = RINGING.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(bell) = ringing.as_mut().and_then(|all| all.remove(&epfd)) {
-        // SAFETY: the call takes numbers. An instance that is closed has it no more.
-        unsafe {
-            real::epoll_ctl(
-                epfd,
-                libc::EPOLL_CTL_DEL,
-                bell.as_raw_fd(),
-                core::ptr::null_mut(),
-            )
-        };
-        janus_process::let_go(bell);
-    }
+    let adopted = adopt();
+    place.fetch_and(!ADOPTED, Ordering::SeqCst);
+    adopted
 }

@@ -19,8 +19,15 @@ pub extern "C" fn close(fd: c_int) -> c_int {
             calls::close(fd)
         }),
         false if inside::is_kept(fd) => janus_c::fail(janus_process::Errno::EBADF),
-        // SAFETY: the call takes a number.
-        false => unsafe { real::close(fd) },
+        false => {
+            // SAFETY: the call takes a number.
+            let closed = unsafe { real::close(fd) };
+            if let (0, Some(process)) = (closed, inside::process()) {
+                // Another thread may have been about to make a socket of this number.
+                ours(|| process.was_closed(fd));
+            }
+            closed
+        }
     }
 }
 
@@ -66,6 +73,11 @@ fn close_between(process: &janus_process::Process, first: c_uint, last: c_uint, 
     }
     // SAFETY: the call takes numbers, of descriptors that are the program's.
     unsafe { real::close_range(first, last, flags) };
+    if flags & ONLY_ON_EXEC == 0 {
+        let made = process.open_descriptors().into_iter();
+        made.filter(|fd| (first..=last).contains(&(*fd as c_uint)))
+            .for_each(|fd| process.was_closed(fd));
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -95,6 +107,9 @@ pub extern "C" fn dup2(fd: c_int, new: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn dup3(fd: c_int, new: c_int, flags: c_int) -> c_int {
+    if flags & !libc::O_CLOEXEC != 0 || fd == new {
+        return janus_c::fail(janus_process::Errno::EINVAL);
+    }
     replace(fd, new, flags, || {
         // SAFETY: the call takes numbers.
         unsafe { real::dup3(fd, new, flags) }
@@ -187,9 +202,14 @@ const FIONCLEX: c_ulong = 0x5450;
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     // SAFETY: the caller keeps ioctl's contract.
     unsafe {
-        match is_ours(fd) && ![FIOCLEX, FIONCLEX].contains(&request) {
-            true => ours(|| calls::ioctl(fd, request, argument)),
-            false => real::ioctl(fd, request, argument),
+        if !is_ours(fd) || [FIOCLEX, FIONCLEX].contains(&request) {
+            return real::ioctl(fd, request, argument);
+        }
+        let done = ours(|| calls::ioctl(fd, request, argument));
+        // An epoll instance is one of the kernel's too.
+        match done == -1 && choice::last_error() == janus_process::Errno::ENOTSOCK {
+            true => real::ioctl(fd, request, argument),
+            false => done,
         }
     }
 }

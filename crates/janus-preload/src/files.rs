@@ -1,8 +1,10 @@
 //! Bytes of files that go to sockets.
 
 use janus_c::bytes;
+use janus_process::Errno;
 use libc::{c_int, c_uint, c_void, off_t, off64_t, size_t, ssize_t};
 
+use crate::choice;
 use crate::inside::{Inside, is_inside, is_ours_to_use};
 use crate::real;
 
@@ -61,6 +63,10 @@ unsafe fn send_from(out: c_int, from: c_int, begin: off_t, count: size_t) -> ssi
             };
             let went = bytes::send(out, piece.as_ptr().cast::<c_void>(), got as usize, more);
             if went < 0 {
+                // An epoll instance is no file that takes bytes.
+                if choice::last_error() == Errno::ENOTSOCK {
+                    janus_c::fail(Errno::EINVAL);
+                }
                 return told(went);
             }
             sent += went as usize;
@@ -94,7 +100,7 @@ pub unsafe extern "C" fn splice(
     flags: c_uint,
 ) -> ssize_t {
     if is_ours_to_use(from) || is_ours_to_use(to) {
-        return janus_c::fail(janus_process::Errno::EINVAL) as ssize_t;
+        return janus_c::fail(Errno::EINVAL) as ssize_t;
     }
     // SAFETY: the caller keeps splice's contract.
     unsafe { real::splice(from, from_offset, to, to_offset, len, flags) }

@@ -27,3 +27,4 @@ mod real;
 mod signals;
 mod stdio;
 mod threads;
+mod twins;

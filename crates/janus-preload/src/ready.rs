@@ -2,12 +2,14 @@
 
 use core::ptr::null_mut;
 
+use std::time::Instant;
+
 use janus_c::ready;
+use janus_process::{Process, Result};
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
-use crate::adopted;
 use crate::inside::{self, is_ours, is_ours_to_use, ours};
-use crate::real;
+use crate::{adopted, real};
 
 /// While it lives, this thread blocks other signals: what ppoll and its kin do for the length of a wait. (One that comes between the change
 /// and the wait is seen by the wait too, as its handler has run.)
@@ -159,6 +161,14 @@ pub extern "C" fn epoll_create1(flags: c_int) -> c_int {
     unsafe { real::epoll_create1(flags) }
 }
 
+/// Another thread may have been first.
+fn adopt(process: &Process, epfd: c_int) -> Result<()> {
+    match process.has(epfd) {
+        true => Ok(()),
+        false => process.epoll_adopt(epfd),
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_ctl(
     epfd: c_int,
@@ -175,7 +185,7 @@ pub unsafe extern "C" fn epoll_ctl(
     };
     if process.has(fd) && !process.has(epfd) {
         // From now on it watches sockets of ours too; what it watches of the kernel's it goes on to watch.
-        if let Err(error) = adopted::adopt(process, epfd) {
+        if let Err(error) = ours(|| adopted::adopt(epfd, || adopt(process, epfd))) {
             return janus_c::fail(error);
         }
     }
@@ -197,13 +207,25 @@ pub unsafe extern "C" fn epoll_wait(
 ) -> c_int {
     // SAFETY: the caller keeps epoll_wait's contract.
     unsafe {
-        if !is_ours(epfd) {
-            let wait = || real::epoll_wait(epfd, into, max, timeout);
-            if let Some(told) = adopted::wait(epfd, into, wait) {
-                return told;
-            }
+        if is_ours(epfd) {
+            return ours(|| ready::epoll_wait(epfd, into, max, timeout));
         }
-        ours(|| ready::epoll_wait(epfd, into, max, timeout))
+        let begin = Instant::now();
+        let kernels = || real::epoll_wait(epfd, into, max, timeout);
+        match adopted::wait(epfd, into, kernels) {
+            Some(told) => told,
+            None => ours(|| ready::epoll_wait(epfd, into, max, left(timeout, begin))),
+        }
+    }
+}
+
+/// Milliseconds that are left of a limit.
+fn left(timeout: c_int, begin: Instant) -> c_int {
+    let passed = c_int::try_from(begin.elapsed().as_millis()).unwrap_or(c_int::MAX);
+    if timeout < 0 {
+        timeout
+    } else {
+        (timeout - passed).max(0)
     }
 }
 
@@ -217,14 +239,15 @@ pub unsafe extern "C" fn epoll_pwait(
 ) -> c_int {
     // SAFETY: the caller keeps epoll_pwait's contract.
     unsafe {
-        if !is_ours(epfd) {
-            let wait = || real::epoll_pwait(epfd, into, max, timeout, mask);
-            if let Some(told) = adopted::wait(epfd, into, wait) {
-                return told;
-            }
+        let begin = Instant::now();
+        let kernels = || real::epoll_pwait(epfd, into, max, timeout, mask);
+        if !is_ours(epfd)
+            && let Some(told) = adopted::wait(epfd, into, kernels)
+        {
+            return told;
         }
         let _masked = Masked::by(mask);
-        ours(|| ready::epoll_wait(epfd, into, max, timeout))
+        ours(|| ready::epoll_wait(epfd, into, max, left(timeout, begin)))
     }
 }
 
@@ -238,12 +261,13 @@ pub unsafe extern "C" fn epoll_pwait2(
 ) -> c_int {
     // SAFETY: the caller keeps epoll_pwait2's contract.
     unsafe {
-        if !is_ours(epfd) {
-            let wait = || real::epoll_pwait2(epfd, into, max, timeout, mask);
-            if let Some(told) = adopted::wait(epfd, into, wait) {
-                return told;
-            }
+        let kernels = || real::epoll_pwait2(epfd, into, max, timeout, mask);
+        if !is_ours(epfd)
+            && let Some(told) = adopted::wait(epfd, into, kernels)
+        {
+            return told;
         }
+        // The limit begins anew for one that was called out, which waits longer by what has passed.
         let _masked = Masked::by(mask);
         ours(|| ready::epoll_wait_exactly(epfd, into, max, timeout))
     }

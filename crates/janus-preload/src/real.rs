@@ -85,6 +85,8 @@ real! {
 
     read(fd: c_int, into: *mut c_void, len: size_t) -> ssize_t;
     readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t;
+    preadv2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    pwritev2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
     recv(fd: c_int, into: *mut c_void, len: size_t, flags: c_int) -> ssize_t;
     recvfrom(fd: c_int, into: *mut c_void, len: size_t, flags: c_int, name: *mut sockaddr, name_len: *mut socklen_t) -> ssize_t;
     recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;

@@ -4,6 +4,7 @@
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::Once;
 
 use janus_process::interrupts;
@@ -155,9 +156,14 @@ pub(crate) fn begin() {
     static BEGUN: Once = Once::new();
     BEGUN.call_once(|| {
         interrupts::delivered_by(deliver);
-        // SAFETY: the call takes numbers.
-        let undertaker = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-        janus_process::keep(undertaker);
+        // SAFETY: the call takes numbers; what it gives has no other owner.
+        let undertaker = unsafe {
+            match libc::eventfd(0, libc::EFD_CLOEXEC) {
+                -1 => return,
+                fd => OwnedFd::from_raw_fd(fd),
+            }
+        };
+        let undertaker = janus_process::keep(undertaker).into_raw_fd();
         let bury = move || {
             let mut number = [0; 8];
             // SAFETY: there is so much room.
@@ -167,7 +173,7 @@ pub(crate) fn begin() {
             }
         };
         let thread = std::thread::Builder::new().name("janus-undertaker".into());
-        if undertaker >= 0 && thread.spawn(bury).is_ok() {
+        if thread.spawn(bury).is_ok() {
             UNDERTAKER.store(undertaker, Ordering::Release);
             FATAL
                 .iter()

@@ -25,9 +25,7 @@ impl Drop for Bell {
 impl Bell {
     pub(crate) fn new() -> Result<Bell> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(errno)?;
-        let bell = own::raised(bell);
-        own::note(bell.as_raw_fd());
-        Ok(Bell(bell))
+        Ok(Bell(own::keep(bell)))
     }
 
     pub(crate) fn ring(&self) {

@@ -1,7 +1,7 @@
 //! The life of a socket: socket, bind, listen, accept, connect, shutdown, close, its names, its options.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
 
 use janus_posix::{Lingering, Sockets, abi};
 use janus_tcp::Instant;
@@ -9,7 +9,7 @@ use janus_tcp::Instant;
 use crate::core::{Attempt, GoesOn, Inner};
 use crate::process::Process;
 use crate::rota::CLOSED;
-use crate::{Errno, Result, own};
+use crate::{Errno, Result, kernel, own};
 
 #[cfg(test)]
 mod tests;
@@ -111,37 +111,37 @@ impl Process {
     /// Linux's.
     pub fn accept4(&self, fd: RawFd, flags: i32, goes_on: GoesOn) -> Result<(RawFd, SocketAddr)> {
         let ours = &self.core.ours;
-        let accepted = self.core.block(goes_on, |sockets, descriptors, now| {
-            let socket = match descriptors.socket(fd) {
-                Ok(socket) => socket,
-                Err(error) => return Attempt::Done(Err(error)),
-            };
-            // The descriptor first: a connection that has come must not be lost for want of one.
-            let waits = sockets
-                .readiness(now, socket)
-                .is_ok_and(|mask| mask & abi::POLLIN as u32 != 0);
-            let reserve = || descriptors.reserve(flags & abi::SOCK_CLOEXEC != 0);
-            let reserved = match waits.then(reserve).transpose() {
-                Ok(reserved) => reserved,
-                Err(error) => return Attempt::Done(Err(error)),
-            };
-            match (sockets.accept4(socket, flags), reserved) {
-                (Ok((new, peer)), Some(fd)) => {
-                    Attempt::Done(Ok((descriptors.put(ours, fd, new), peer)))
+        let accepted = self
+            .core
+            .block(fd, goes_on, |sockets, descriptors, socket, now| {
+                // The descriptor first: a connection that has come must not be lost for want of one.
+                let waits = sockets
+                    .readiness(now, socket)
+                    .is_ok_and(|mask| mask & abi::POLLIN as u32 != 0);
+                let reserve = || descriptors.reserve(flags & abi::SOCK_CLOEXEC != 0);
+                let reserved = match waits.then(reserve).transpose() {
+                    Ok(reserved) => reserved,
+                    Err(error) => return Attempt::Done(Err(error)),
+                };
+                match (sockets.accept4(socket, flags), reserved) {
+                    (Ok((new, peer)), Some(fd)) => {
+                        Attempt::Done(Ok((descriptors.put(ours, fd, new), peer)))
+                    }
+                    // It came between the two, and is the peer's to try again.
+                    (Ok((new, _)), None) => {
+                        let closed = sockets.close(now, new);
+                        Attempt::Done(closed.and(Err(Errno::ECONNABORTED)))
+                    }
+                    (Err(Errno::EAGAIN), _) if !sockets.is_nonblocking(socket) => {
+                        Attempt::Blocked {
+                            on: socket,
+                            so_far: Err(Errno::EAGAIN),
+                            patience: sockets.receive_timeout(socket),
+                        }
+                    }
+                    (Err(error), _) => Attempt::Done(Err(error)),
                 }
-                // It came between the two, and is the peer's to try again.
-                (Ok((new, _)), None) => {
-                    let closed = sockets.close(now, new);
-                    Attempt::Done(closed.and(Err(Errno::ECONNABORTED)))
-                }
-                (Err(Errno::EAGAIN), _) if !sockets.is_nonblocking(socket) => Attempt::Blocked {
-                    on: socket,
-                    so_far: Err(Errno::EAGAIN),
-                    patience: sockets.receive_timeout(socket),
-                },
-                (Err(error), _) => Attempt::Done(Err(error)),
-            }
-        });
+            });
         accepted.inspect(|_| self.core.counted.socket())
     }
 
@@ -153,11 +153,7 @@ impl Process {
         let Some(remote) = remote else {
             return self.stops(fd, |sockets, socket, now| sockets.disconnect(now, socket));
         };
-        self.core.block(goes_on, |sockets, descriptors, now| {
-            let socket = match descriptors.socket(fd) {
-                Ok(socket) => socket,
-                Err(error) => return Attempt::Done(Err(error)),
-            };
+        self.core.block(fd, goes_on, |sockets, _, socket, now| {
             match sockets.connect(now, socket, remote) {
                 Err(Errno::EINPROGRESS | Errno::EALREADY) if !sockets.is_nonblocking(socket) => {
                     Attempt::Blocked {
@@ -215,17 +211,34 @@ impl Process {
         let goes_on = || false;
         let waited = self
             .core
-            .block(goes_on, |sockets, _, _| match sockets.lingers(&lingering) {
-                true => Attempt::Blocked {
-                    on: CLOSED,
-                    so_far: Err(Errno::EAGAIN),
-                    patience,
-                },
-                false => Attempt::Done(Ok(())),
+            .block_on(self.core.lock(), goes_on, |sockets, _, _| {
+                match sockets.lingers(&lingering) {
+                    true => Attempt::Blocked {
+                        on: CLOSED,
+                        so_far: Err(Errno::EAGAIN),
+                        patience,
+                    },
+                    false => Attempt::Done(Ok(())),
+                }
             });
         // It is closed whatever became of the rest.
         let _ = waited;
         Ok(())
+    }
+
+    /// The kernel has closed a number that was not ours. If it was reserved for a socket of ours by then, that socket is closed too.
+    pub fn was_closed(&self, fd: RawFd) {
+        let mut inner = self.core.lock();
+        if !self.has(fd) || kernel::is_open(fd) {
+            return;
+        }
+        if let Ok((number, last)) = inner.descriptors.take(&self.core.ours, fd) {
+            // Closed already.
+            let _ = number.into_raw_fd();
+            // An end that fails is an end.
+            let _ = last.map(|socket| inner.end(socket));
+        }
+        inner.settle();
     }
 
     pub(crate) fn close_at_once(&self, fd: RawFd) -> Result<Option<Lingering>> {
@@ -235,7 +248,7 @@ impl Process {
         inner.settle();
         drop(inner);
         // Last of all, so that the number is not given out again while the socket ends.
-        drop::<OwnedFd>(number);
+        kernel::close(number);
         Ok(lingering)
     }
 
@@ -246,7 +259,7 @@ impl Process {
     pub fn duplicate(&self, fd: RawFd, least: RawFd, close_on_exec: bool) -> Result<RawFd> {
         let mut inner = self.core.lock();
         let socket = inner.descriptors.socket(fd)?;
-        let new = inner.descriptors.reserve_from(least, close_on_exec)?;
+        let new = inner.descriptors.duplicate(fd, least, close_on_exec)?;
         Ok(inner.descriptors.put(&self.core.ours, new, socket))
     }
 
@@ -259,10 +272,9 @@ impl Process {
             return Err(Errno::EINVAL);
         }
         let mut inner = self.core.lock();
-        let socket = inner.descriptors.socket(fd)?;
         let before = inner
             .descriptors
-            .replace(&self.core.ours, new, socket, close_on_exec)?;
+            .replace(&self.core.ours, fd, new, close_on_exec)?;
         let ended = before.map_or(Ok(()), |before| inner.end(before).map(|_| ()));
         inner.settle();
         ended

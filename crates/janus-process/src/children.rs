@@ -112,16 +112,6 @@ impl Process {
         // Without a thread to hear it, they are held to the end.
         let _ = self.hear(child);
     }
-
-    /// A socket is let go by a child.
-    fn let_go(&self, socket: i32) {
-        let mut inner = self.core.lock();
-        if inner.descriptors.unhold(socket) {
-            // An end that fails is an end.
-            let _ = inner.end(socket);
-        }
-        inner.settle();
-    }
 }
 
 impl Process {
@@ -245,7 +235,7 @@ impl Forked {
             None => {
                 let held = self.held.iter().position(|held| *held == socket);
                 held.map(|at| self.held.swap_remove(at));
-                process.let_go(socket);
+                process.core.let_go(&[socket]);
                 Told::LetGo
             }
         }
@@ -255,14 +245,12 @@ impl Forked {
     pub(crate) fn lets_go(&mut self, process: &Process, socket: i32) {
         let (gone, left): (Vec<_>, Vec<_>) = self.held.iter().partition(|held| **held == socket);
         self.held = left;
-        gone.into_iter()
-            .for_each(|socket: i32| process.let_go(socket));
+        let gone: Vec<i32> = gone;
+        process.core.let_go(&gone);
     }
 
     pub(crate) fn end(self, process: &Process) {
         own::forget(self.channel.as_raw_fd());
-        self.held
-            .into_iter()
-            .for_each(|socket| process.let_go(socket));
+        process.core.let_go(&self.held);
     }
 }

@@ -1,6 +1,7 @@
 //! One core of the process: what its lock guards, the calls made under it, and its turns. Who takes those is in `rota`.
 
 use std::collections::{HashMap, HashSet};
+use std::os::fd::RawFd;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -107,16 +108,52 @@ impl Core {
         result
     }
 
-    /// A call that is tried until it can go on, with `also` done between.
+    /// A call on a descriptor's socket that is tried until it can go on. A socket that it waits for lasts as long as it does, and it goes on
+    /// with that one, whatever becomes of the descriptor's number.
     pub(crate) fn block<R>(
         &self,
+        fd: RawFd,
+        goes_on: GoesOn,
+        mut attempt: impl FnMut(&mut Sockets<'_>, &mut Descriptors, i32, Instant) -> Attempt<R>,
+    ) -> Result<R> {
+        let inner = self.lock();
+        let socket = inner.descriptors.socket(fd)?;
+        // Set once it waits, to the patience that it had then.
+        let mut waits: Option<Option<Duration>> = None;
+        let done = self.block_on(inner, goes_on, |sockets, descriptors, now| {
+            let tried = attempt(sockets, descriptors, socket, now);
+            match (&tried, waits) {
+                (Attempt::Blocked { patience, .. }, None) => {
+                    waits = Some(*patience);
+                    descriptors.hold(socket);
+                    tried
+                }
+                // O_NONBLOCK that is set meanwhile is for later calls.
+                (Attempt::Done(Err(Errno::EAGAIN)), Some(patience)) => Attempt::Blocked {
+                    on: socket,
+                    so_far: Err(Errno::EAGAIN),
+                    patience,
+                },
+                _ => tried,
+            }
+        });
+        if waits.is_some() {
+            self.let_go(&[socket]);
+        }
+        done
+    }
+
+    /// A call on no descriptor that is tried until it can go on.
+    pub(crate) fn block_on<'a, R>(
+        &'a self,
+        inner: MutexGuard<'a, Inner>,
         goes_on: GoesOn,
         mut attempt: impl FnMut(&mut Sockets<'_>, &mut Descriptors, Instant) -> Attempt<R>,
     ) -> Result<R> {
         let mut until: Option<Option<Instant>> = None;
         // Outlives the lock: handlers run when it is given back.
         let mut held = None;
-        let mut inner = self.lock();
+        let mut inner = inner;
         loop {
             let mut tried = inner.try_once(&mut attempt);
             if held.is_none() && matches!(tried, Attempt::Blocked { .. }) {
@@ -155,6 +192,21 @@ impl Core {
                 };
             }
         }
+    }
+
+    /// Takes back a name more of each ([`Descriptors::hold`]); it may have been the last.
+    pub(crate) fn let_go(&self, sockets: &[i32]) {
+        if sockets.is_empty() {
+            return;
+        }
+        let mut inner = self.lock();
+        for socket in sockets {
+            if inner.descriptors.unhold(*socket) {
+                // An end that fails is an end.
+                let _ = inner.end(*socket);
+            }
+        }
+        inner.settle();
     }
 }
 

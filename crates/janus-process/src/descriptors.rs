@@ -75,6 +75,14 @@ fn within(fd: rustix::io::Result<OwnedFd>) -> Result<OwnedFd> {
     }
 }
 
+fn copy(fd: &OwnedFd, least: RawFd, close_on_exec: bool) -> Result<OwnedFd> {
+    let new = within(fcntl_dupfd_cloexec(fd, least))?;
+    if !close_on_exec {
+        fcntl_setfd(&new, FdFlags::empty()).map_err(errno)?;
+    }
+    Ok(new)
+}
+
 impl Descriptors {
     pub(crate) fn new() -> Result<Descriptors> {
         let flags = SocketFlags::CLOEXEC;
@@ -95,12 +103,18 @@ impl Descriptors {
     }
 
     /// The lowest from `least` on.
-    pub(crate) fn reserve_from(&self, least: RawFd, close_on_exec: bool) -> Result<OwnedFd> {
-        let fd = within(fcntl_dupfd_cloexec(&self.placeholder, least))?;
-        if !close_on_exec {
-            fcntl_setfd(&fd, FdFlags::empty()).map_err(errno)?;
-        }
-        Ok(fd)
+    fn reserve_from(&self, least: RawFd, close_on_exec: bool) -> Result<OwnedFd> {
+        copy(&self.placeholder, least, close_on_exec)
+    }
+
+    /// Another name of what is at a number, the lowest from `least` on: of an epoll instance, its kernel's part has it too.
+    pub(crate) fn duplicate(
+        &self,
+        fd: RawFd,
+        least: RawFd,
+        close_on_exec: bool,
+    ) -> Result<OwnedFd> {
+        copy(&self.of(fd)?.fd, least, close_on_exec)
     }
 
     /// Gives a socket a descriptor that was reserved.
@@ -162,19 +176,27 @@ impl Descriptors {
         self.names[socket as usize] += 1;
     }
 
-    /// Takes it back. Whether it was the last name.
+    /// Takes it back. Whether it was the last name; not if all have been taken.
     pub(crate) fn unhold(&mut self, socket: i32) -> bool {
         let names = &mut self.names[socket as usize];
-        *names -= 1;
-        *names == 0
+        let had = std::mem::replace(names, names.saturating_sub(1));
+        had == 1
     }
 
-    /// Puts a socket at a number, whatever is there. The socket that was, if it has no name any more.
+    /// Takes all names of sockets that have one yet.
+    pub(crate) fn unhold_all(&mut self) -> Vec<i32> {
+        let numbered = self.names.iter_mut().zip(0..);
+        numbered
+            .filter_map(|(names, socket)| (std::mem::take(names) > 0).then_some(socket))
+            .collect()
+    }
+
+    /// Makes a number another name of what is at `fd`, whatever is there. The socket that was, if it has no name any more.
     pub(crate) fn replace(
         &mut self,
         ours: &Ours,
+        fd: RawFd,
         new: RawFd,
-        socket: i32,
         close_on_exec: bool,
     ) -> Result<Option<i32>> {
         let flags = if close_on_exec {
@@ -182,7 +204,8 @@ impl Descriptors {
         } else {
             DupFlags::empty()
         };
-        let fd = kernel::duplicate_to(&self.placeholder, new, flags)?;
+        let of = self.of(fd)?;
+        let (socket, fd) = (of.socket, kernel::duplicate_to(&of.fd, new, flags)?);
         let before = self.take(ours, new).ok();
         self.put(ours, fd, socket);
         Ok(before.and_then(|(fd, last)| {

@@ -39,10 +39,6 @@ pub(crate) struct KernelPart {
     looked: Option<Instant>,
 }
 
-/// The word of an event that calls threads which wait for an instance in the kernel, where they do not see that it watches sockets of ours by
-/// now. No program is told of it.
-pub const CALL: u64 = u64::from_ne_bytes(*b"januscal");
-
 /// By the number of the instance.
 pub(crate) type KernelParts = HashMap<i32, KernelPart>;
 
@@ -106,25 +102,40 @@ impl Process {
         into: &mut [Event],
         limit: Option<Duration>,
     ) -> Result<usize> {
+        let mut pinned = None;
+        let told = self.epoll_wait_on(epfd, into, limit, &mut pinned);
+        self.core.let_go(pinned.as_slice());
+        told
+    }
+
+    /// An instance that it waits for lasts as long as it does: it is in `pinned`, a name of it held.
+    fn epoll_wait_on(
+        &self,
+        epfd: RawFd,
+        into: &mut [Event],
+        limit: Option<Duration>,
+        pinned: &mut Option<i32>,
+    ) -> Result<usize> {
         let mut until = None;
         // Outlives the lock: handlers run when it is given back.
         let mut held = None;
         let mut inner = self.core.lock();
+        let instance = inner.descriptors.socket(epfd)?;
         let waits = limit != Some(Duration::ZERO);
         if !waits {
             inner.refresh();
         }
         loop {
-            let mut told = inner.take_events(epfd, into)?;
+            let mut told = inner.take_events(epfd, instance, into)?;
             if told == 0 && waits && held.is_none() {
                 // Before what a sleep costs: under load a turn brings the next events.
                 inner.turn();
-                told = inner.take_events(epfd, into)?;
+                told = inner.take_events(epfd, instance, into)?;
             }
             if told == 0 && waits && held.is_none() {
                 held = Some(Held::now());
                 inner.refresh();
-                told = inner.take_events(epfd, into)?;
+                told = inner.take_events(epfd, instance, into)?;
             }
             if told > 0 {
                 inner.settle();
@@ -136,9 +147,12 @@ impl Process {
                 inner.settle();
                 return Ok(0);
             }
-            let instance = inner.descriptors.socket(epfd)?;
+            if pinned.is_none() {
+                *pinned = Some(instance);
+                inner.descriptors.hold(instance);
+            }
             let mut kernel = Vec::new();
-            if inner.has_kernel_part(instance) {
+            if inner.is_named(epfd, instance) && inner.has_kernel_part(instance) {
                 kernel.push(Watched::new(epfd, PollFlags::IN));
             }
             let (again, slept) =
@@ -158,7 +172,7 @@ impl Inner {
     fn own_ctl(&mut self, epfd: RawFd, op: i32, fd: RawFd, event: Event) -> Result<()> {
         let nested = self.call(|sockets, descriptors, now| {
             let (instance, socket) = (descriptors.socket(epfd)?, descriptors.socket(fd)?);
-            sockets.epoll_ctl(now, instance, op, socket, event.events, event.data)?;
+            sockets.epoll_ctl_named(now, instance, op, (socket, fd), event.events, event.data)?;
             Ok(sockets.is_epoll(socket))
         })?;
         // An instance within an instance: each has two parts. When both have something it is told twice, which a program must expect.
@@ -176,12 +190,14 @@ impl Inner {
 
     fn kernel_ctl(&mut self, epfd: RawFd, op: i32, fd: RawFd, event: Event) -> Result<()> {
         let instance = self.descriptors.socket(epfd)?;
+        let theirs = kernel::named(fd)?;
+        rustix::io::fcntl_getfd(theirs).map_err(errno)?;
         // An instance, and no socket.
         self.call(|sockets, _, _| match sockets.is_epoll(instance) {
             true => Ok(()),
             false => Err(Errno::EINVAL),
         })?;
-        let (epoll, theirs) = (self.descriptors.fd(epfd)?, kernel::named(fd)?);
+        let epoll = self.descriptors.fd(epfd)?;
         let (data, flags) = (
             EventData::new_u64(event.data),
             EventFlags::from_bits_retain(event.events),
@@ -202,10 +218,14 @@ impl Inner {
         Ok(())
     }
 
+    /// Whether a descriptor is an instance's still: the kernel's part of one that was closed is gone.
+    fn is_named(&self, epfd: RawFd, instance: i32) -> bool {
+        self.descriptors.socket(epfd) == Ok(instance)
+    }
+
     /// Takes what is ready now of both parts.
-    fn take_events(&mut self, epfd: RawFd, into: &mut [Event]) -> Result<usize> {
-        let instance = self.descriptors.socket(epfd)?;
-        let has_kernel = self.has_kernel_part(instance);
+    fn take_events(&mut self, epfd: RawFd, instance: i32, into: &mut [Event]) -> Result<usize> {
+        let has_kernel = self.is_named(epfd, instance) && self.has_kernel_part(instance);
         // A quarter is left for the kernel's.
         let room = match has_kernel {
             true => into.len() - into.len() / 4,
@@ -243,18 +263,13 @@ impl Inner {
         let room = into.len().min(KERNEL_ROOM);
         let fd = self.descriptors.fd(epfd)?;
         let told = epoll::wait(fd, &mut happened[..room], Some(&AT_ONCE)).map_err(errno)?;
-        let told = happened[..told].iter().map(|event| {
+        for (place, event) in into.iter_mut().zip(&happened[..told]) {
             let (flags, data) = (event.flags, event.data);
-            Event {
+            *place = Event {
                 events: flags.bits(),
                 data: data.u64(),
-            }
-        });
-        let told = told.filter(|event| event.data != CALL);
-        Ok(into
-            .iter_mut()
-            .zip(told)
-            .map(|(place, event)| *place = event)
-            .count())
+            };
+        }
+        Ok(told)
     }
 }

@@ -45,6 +45,17 @@ pub(crate) fn closes_on_exec(fd: RawFd) -> bool {
     flags.is_ok_and(|flags| flags.contains(rustix::io::FdFlags::CLOEXEC))
 }
 
+/// Closes a number of the program's. A thread of it that closes it once more may have been first, which is its error and no reason to end.
+pub(crate) fn close(number: OwnedFd) {
+    // SAFETY: it is closed once by its owner, here.
+    unsafe { libc::close(number.into_raw_fd()) };
+}
+
+/// Whether something has this number.
+pub(crate) fn is_open(fd: RawFd) -> bool {
+    named(fd).is_ok_and(|fd| rustix::io::fcntl_getfd(fd).is_ok())
+}
+
 /// All that are open in this process; none where /proc is not there.
 pub(crate) fn open_descriptors() -> Vec<RawFd> {
     let all = std::fs::read_dir("/proc/self/fd");
@@ -52,7 +63,7 @@ pub(crate) fn open_descriptors() -> Vec<RawFd> {
     let numbers = names.filter_map(|it| it.file_name().to_str()?.parse().ok());
     let mut numbers: Vec<RawFd> = numbers.collect();
     // The folder itself was open, and is not any more.
-    numbers.retain(|fd| named(*fd).is_ok_and(|fd| rustix::io::fcntl_getfd(fd).is_ok()));
+    numbers.retain(|fd| is_open(*fd));
     numbers
 }
 

@@ -32,10 +32,10 @@ mod watch;
 
 pub use self::core::GoesOn;
 pub use children::{Child, Fork};
-pub use epoll::{CALL, Event};
+pub use epoll::Event;
 pub use janus_posix::{Errno, abi};
 pub use loans::Loan;
-pub use own::{keep_raised, let_go, note as keep};
+pub use own::keep;
 pub use poll::Polled;
 pub use process::Process;
 pub use pump::Names;

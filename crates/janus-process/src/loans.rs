@@ -136,17 +136,13 @@ impl Process {
     /// # Errors
     /// Those of `recv(2)`, and EOPNOTSUPP for other flags.
     pub fn receive_buf(&self, fd: RawFd, flags: i32, goes_on: GoesOn) -> Result<Option<Loan>> {
-        self.core.block(goes_on, |sockets, descriptors, now| {
-            let tried = descriptors.socket(fd).and_then(|socket| {
-                let received = sockets.receive_buf(now, socket, flags)?;
-                Ok((socket, received))
-            });
-            match tried {
-                Ok((_, Received::Bytes(piece))) => {
+        self.core.block(fd, goes_on, |sockets, _, on, now| {
+            match sockets.receive_buf(now, on, flags) {
+                Ok(Received::Bytes(piece)) => {
                     Attempt::Done(Ok(Some(self.core.loans().lend(piece))))
                 }
-                Ok((_, Received::End)) => Attempt::Done(Ok(None)),
-                Ok((on, Received::Blocked)) => Attempt::Blocked {
+                Ok(Received::End) => Attempt::Done(Ok(None)),
+                Ok(Received::Blocked) => Attempt::Blocked {
                     on,
                     so_far: Err(Errno::EAGAIN),
                     patience: sockets.receive_timeout(on),
@@ -190,11 +186,7 @@ impl Process {
             return Err(error);
         }
         let mut held = Some(piece);
-        let outcome = self.core.block(goes_on, |sockets, descriptors, now| {
-            let socket = match descriptors.socket(fd) {
-                Ok(socket) => socket,
-                Err(error) => return Attempt::Done(Err(error)),
-            };
+        let outcome = self.core.block(fd, goes_on, |sockets, _, socket, now| {
             let Some(piece) = held.take() else {
                 return Attempt::Done(Ok(()));
             };

@@ -38,23 +38,18 @@ pub(crate) fn is(fd: RawFd) -> bool {
     place(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
 }
 
-/// A descriptor that is Janus's: a program that closes all that it has leaves it.
-pub fn note(fd: RawFd) {
-    if let Some((word, bit)) = place(fd) {
-        word.fetch_or(bit, Ordering::Relaxed);
-    }
-}
-
-/// A descriptor under a high number, that is Janus's until it is [let go](let_go).
-pub fn keep_raised(fd: OwnedFd) -> OwnedFd {
+/// Makes a descriptor Janus's, under a high number: the program's own are numbered as if it were not there.
+pub fn keep(fd: OwnedFd) -> OwnedFd {
     let fd = raised(fd);
     note(fd.as_raw_fd());
     fd
 }
 
-/// Closes one that was Janus's.
-pub fn let_go(fd: OwnedFd) {
-    forget(fd.as_raw_fd());
+/// A descriptor that is Janus's: a program that closes all that it has leaves it.
+pub(crate) fn note(fd: RawFd) {
+    if let Some((word, bit)) = place(fd) {
+        word.fetch_or(bit, Ordering::Relaxed);
+    }
 }
 
 pub(crate) fn forget(fd: RawFd) {

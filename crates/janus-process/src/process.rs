@@ -131,6 +131,10 @@ impl Process {
         }
         drop(guardian);
         let mut inner = self.core.lock();
+        // Calls that wait, and children, had them yet.
+        for socket in inner.descriptors.unhold_all() {
+            let _ = inner.end(socket);
+        }
         let seat = inner.seat.take();
         inner.sleepers.wake_all();
         drop(inner);

@@ -31,13 +31,12 @@ impl Process {
         goes_on: GoesOn,
     ) -> Result<usize> {
         let mut done = 0;
-        self.core.block(goes_on, |sockets, descriptors, now| {
-            let tried = descriptors.socket(fd).and_then(|socket| {
-                let progress = sockets.receive(now, socket, into, flags, done)?;
-                Ok((socket, progress))
-            });
+        self.core.block(fd, goes_on, |sockets, _, socket, now| {
+            let tried = sockets.receive(now, socket, into, flags, done);
             let tried = self.count_received(tried, flags, done);
-            attempt(&mut done, tried, |socket| sockets.receive_timeout(socket))
+            attempt(&mut done, (socket, tried), || {
+                sockets.receive_timeout(socket)
+            })
         })
     }
 
@@ -63,15 +62,16 @@ impl Process {
         goes_on: GoesOn,
     ) -> Result<(usize, i32)> {
         let (mut done, mut told) = (0, 0);
-        let received = self.core.block(goes_on, |sockets, descriptors, now| {
-            let tried = descriptors.socket(fd).and_then(|socket| {
-                let (progress, flags) =
-                    sockets.receive_message(now, socket, into, flags, control, room, done)?;
+        let received = self.core.block(fd, goes_on, |sockets, _, socket, now| {
+            let tried = sockets.receive_message(now, socket, into, flags, control, room, done);
+            let tried = tried.map(|(progress, flags)| {
                 told = flags;
-                Ok((socket, progress))
+                progress
             });
             let tried = self.count_received(tried, flags, done);
-            attempt(&mut done, tried, |socket| sockets.receive_timeout(socket))
+            attempt(&mut done, (socket, tried), || {
+                sockets.receive_timeout(socket)
+            })
         })?;
         Ok((received, told))
     }
@@ -116,25 +116,22 @@ impl Process {
         mut send: impl FnMut(&mut Sockets<'_>, i32, janus_tcp::Instant, usize) -> Result<Progress>,
     ) -> Result<usize> {
         let mut done = 0;
-        self.core.block(goes_on, |sockets, descriptors, now| {
-            let tried = descriptors.socket(fd).and_then(|socket| {
-                let progress = send(sockets, socket, now, done)?;
-                Ok((socket, progress))
-            });
+        self.core.block(fd, goes_on, |sockets, _, socket, now| {
+            let tried = send(sockets, socket, now, done);
             self.core.counted.sent(moved(&tried, done));
-            attempt(&mut done, tried, |socket| sockets.send_timeout(socket))
+            attempt(&mut done, (socket, tried), || sockets.send_timeout(socket))
         })
     }
 }
 
-/// A try to move bytes: the socket, and how far it came, with what was moved before.
-type Tried = Result<(i32, Progress)>;
+/// How far a try came, with what was moved before.
+type Tried = Result<Progress>;
 
 /// Bytes that a try moved, where so many were moved before.
 #[inline]
 fn moved(tried: &Tried, before: usize) -> usize {
     match tried {
-        Ok((_, Progress::Done(all) | Progress::Blocked(all))) => all.saturating_sub(before),
+        Ok(Progress::Done(all) | Progress::Blocked(all)) => all.saturating_sub(before),
         Err(_) => 0,
     }
 }
@@ -143,17 +140,17 @@ fn moved(tried: &Tried, before: usize) -> usize {
 #[inline]
 fn attempt(
     done: &mut usize,
-    tried: Tried,
-    patience: impl FnOnce(i32) -> Option<std::time::Duration>,
+    (on, tried): (i32, Tried),
+    patience: impl FnOnce() -> Option<std::time::Duration>,
 ) -> Attempt<usize> {
     match tried {
-        Ok((_, Progress::Done(all))) => Attempt::Done(Ok(all)),
-        Ok((on, Progress::Blocked(some))) => {
+        Ok(Progress::Done(all)) => Attempt::Done(Ok(all)),
+        Ok(Progress::Blocked(some)) => {
             *done = some;
             Attempt::Blocked {
                 on,
                 so_far: so_far(some),
-                patience: patience(on),
+                patience: patience(),
             }
         }
         Err(error) => Attempt::Done(Err(error)),

@@ -36,6 +36,27 @@ impl Two {
 }
 
 #[test]
+fn each_name_of_a_socket_is_watched_for_itself() {
+    let mut two = Two::new();
+    let (client, server) = two.open();
+    let epoll = two.epoll();
+    for (name, outcome) in [(90, Ok(())), (91, Ok(())), (90, Err(Errno::EEXIST))] {
+        let watched = (server, name);
+        let added = (two.b).epoll_ctl_named(two.now, epoll, ADD, watched, IN, name as u64);
+        assert_eq!(added, outcome);
+    }
+    two.a.write(two.now, client, b"data").expect("room");
+    two.exchange();
+    let mut told = two.told(epoll);
+    told.sort_unstable();
+    assert_eq!(told, [(90, IN), (91, IN)]);
+    let mut by_name = |op, name| (two.b).epoll_ctl_named(two.now, epoll, op, (server, name), IN, 7);
+    assert_eq!(by_name(MOD, 92), Err(Errno::ENOENT));
+    assert_eq!(by_name(DEL, 90), Ok(()));
+    assert_eq!(two.told(epoll), [(91, IN)]);
+}
+
+#[test]
 fn level_tells_as_long_as_it_is_so_and_edge_once_for_each_arrival() {
     let mut two = Two::new();
     let (client, server) = two.open();
