@@ -5,11 +5,10 @@
 mod kernel;
 #[path = "../../janus-posix/tests/kernel_semantics/plan.rs"]
 mod plan;
+mod twins;
 
 use std::env;
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread;
 
 use plan::{Op, Who};
@@ -74,10 +73,7 @@ fn run(plan: &[Op], patience_us: u64) -> Vec<String> {
 
 /// Carries out a part, some plans at a time, and prints it: a line for each plan.
 fn carry_out(part: &str, only: Option<usize>, patience_us: u64) {
-    assert_eq!(
-        sockets_are_the_kernels(),
-        env::var_os("LD_PRELOAD").is_none()
-    );
+    assert!(twins::is_itself());
     let plans = plans(part);
     let chosen: Vec<usize> = match only {
         Some(one) => vec![one],
@@ -107,36 +103,14 @@ fn carry_out(part: &str, only: Option<usize>, patience_us: u64) {
     }
 }
 
-/// By a call that goes past libc: what stands for a socket of Janus's is one of another family.
-fn sockets_are_the_kernels() -> bool {
-    // SAFETY: the call takes numbers; what it gives is nobody else's.
-    let fd = unsafe { OwnedFd::from_raw_fd(libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0)) };
-    let domain = rustix::net::sockopt::socket_domain(&fd).expect("a socket");
-    // SAFETY: it is open, and closed by libc, which made it.
-    unsafe { libc::close(fd.into_raw_fd()) };
-    domain == rustix::net::AddressFamily::INET
-}
-
-/// Cargo builds it for this test, beside it.
-fn library() -> PathBuf {
-    let own = env::current_exe().expect("a path");
-    own.with_file_name("libjanus_preload.so")
-}
-
 /// What a process of its own prints when it carries out a part.
 fn transcript(part: &str, only: Option<usize>, patience_us: u64, preloaded: bool) -> Vec<String> {
-    let mut command = Command::new(env::current_exe().expect("a path"));
+    let mut command = twins::twin(preloaded);
     command
         .env(PART, part)
         .env("SEMANTICS_PATIENCE", patience_us.to_string());
     if let Some(only) = only {
         command.env("SEMANTICS_ONLY", only.to_string());
-    }
-    if preloaded {
-        command
-            .env("LD_PRELOAD", library())
-            .env("JANUS_BACKEND", "none");
-        command.env("JANUS_PROGRAM_OURS", "any");
     }
     let ended = command.stderr(Stdio::inherit()).output().expect("it runs");
     assert!(ended.status.success(), "{part}: {}", ended.status);
@@ -162,13 +136,13 @@ fn differences(part: &str) -> Vec<String> {
     );
     let mut wrong = Vec::new();
     for (at, (name, plan)) in plans.iter().enumerate() {
-        let mut difference = first(&theirs[at], &ours[at]);
+        let mut difference = twins::first(&theirs[at], &ours[at]);
         for patience in &PATIENCE[1..] {
             if difference.is_none() {
                 break;
             }
             let again = |preloaded| transcript(part, Some(at), *patience, preloaded).concat();
-            difference = first(&again(false), &again(true));
+            difference = twins::first(&again(false), &again(true));
         }
         let known = |op: Op| {
             let mut all = plan::DIFFERENCES.iter();
@@ -186,15 +160,6 @@ fn differences(part: &str) -> Vec<String> {
     wrong
 }
 
-/// The first step at which two transcripts of a plan differ.
-fn first(theirs: &str, ours: &str) -> Option<(usize, String, String)> {
-    let pairs = theirs.split(" | ").zip(ours.split(" | ")).enumerate();
-    let mut differing = pairs.filter(|(_, (theirs, ours))| theirs != ours);
-    differing
-        .next()
-        .map(|(at, (theirs, ours))| (at, theirs.to_owned(), ours.to_owned()))
-}
-
 fn main() {
     if let Ok(part) = env::var(PART) {
         let number = |name: &str| {
@@ -209,8 +174,8 @@ fn main() {
             number("SEMANTICS_PATIENCE").unwrap_or(PATIENCE[0]),
         );
     }
-    if !library().is_file() {
-        eprintln!("skipped: {} is not built", library().display());
+    if !twins::library().is_file() {
+        eprintln!("skipped: {} is not built", twins::library().display());
         return;
     }
     let mut wrong = Vec::new();
