@@ -5,11 +5,12 @@ use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
 
 use janus_posix::{Lingering, Sockets, abi};
 use janus_tcp::Instant;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use crate::core::{Attempt, GoesOn, Inner};
 use crate::process::Process;
 use crate::rota::CLOSED;
-use crate::{Errno, Result, kernel, own};
+use crate::{Errno, Result, errno, kernel, own};
 
 #[cfg(test)]
 mod tests;
@@ -385,10 +386,25 @@ impl Process {
                 let inner = self.core.lock();
                 inner.descriptors.set_close_on_exec(fd, on).map(|()| 0)
             }
+            abi::F_GETFL | abi::F_SETFL if self.check(fd) == Err(Errno::ENOTSOCK) => {
+                self.flags_of_instance(fd, command, argument)
+            }
             _ => self.on(fd, |sockets, socket, _| {
                 sockets.fcntl(socket, command, argument)
             }),
         }
+    }
+
+    /// Those of an epoll instance are kept by the kernel, which has it too.
+    fn flags_of_instance(&self, fd: RawFd, command: i32, argument: i32) -> Result<i32> {
+        let inner = self.core.lock();
+        let instance = inner.descriptors.fd(fd)?;
+        if command == abi::F_GETFL {
+            return Ok(fcntl_getfl(instance).map_err(errno)?.bits() as i32);
+        }
+        let flags = OFlags::from_bits_retain(argument as u32);
+        fcntl_setfl(instance, flags).map_err(errno)?;
+        Ok(0)
     }
 
     /// `ioctl(2)`: FIONBIO takes `argument`, the others give their number.

@@ -3,7 +3,7 @@
 //! that neither starves the other; it sleeps on both.
 
 use std::collections::HashMap;
-use std::os::fd::RawFd;
+use std::os::fd::{IntoRawFd, RawFd};
 use std::time::Duration;
 
 use janus_posix::{EpollEvent, abi};
@@ -71,7 +71,14 @@ impl Process {
     pub fn epoll_adopt(&self, epfd: RawFd) -> Result<()> {
         let mut inner = self.core.lock();
         let fd = kernel::epoll(epfd)?;
-        let instance = inner.call(|sockets, _, _| sockets.epoll_create(0))?;
+        let instance = match inner.call(|sockets, _, _| sockets.epoll_create(0)) {
+            Ok(instance) => instance,
+            Err(error) => {
+                // It stays the program's.
+                let _ = fd.into_raw_fd();
+                return Err(error);
+            }
+        };
         inner.descriptors.put(&self.core.ours, fd, instance);
         // How many it has is not known.
         inner.kernel_parts.entry(instance).or_default().members = 1;
