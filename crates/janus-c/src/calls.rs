@@ -72,23 +72,23 @@ pub fn duplicate(fd: c_int, least: c_int, close_on_exec: bool) -> c_int {
 pub unsafe fn getsockname(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
     let address = process::get().and_then(|process| process.getsockname(fd));
     // SAFETY: the caller keeps getsockname's contract.
-    done(address.and_then(|address| unsafe { layout::tell(address, some(name)?, len) }))
+    unsafe { tell(address, name, len) }
 }
 
 pub unsafe fn getpeername(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
     let address = process::get().and_then(|process| process.getpeername(fd));
     // SAFETY: the caller keeps getpeername's contract.
-    done(address.and_then(|address| unsafe { layout::tell(address, some(name)?, len) }))
+    unsafe { tell(address, name, len) }
 }
 
-/// Tells a name that is known.
+/// Tells a name, or why there is none.
 pub unsafe fn tell(
-    address: std::net::SocketAddr,
+    address: Result<std::net::SocketAddr>,
     name: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
     // SAFETY: the caller keeps getsockname's contract.
-    done(some(name).and_then(|name| unsafe { layout::tell(address, name, len) }))
+    done(address.and_then(|address| unsafe { layout::tell(address, some(name)?, len) }))
 }
 
 /// The address at which a client outside reaches what a socket is bound to.
@@ -98,7 +98,7 @@ pub unsafe fn reachable_at(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) 
         Ok(process.reachable_at(local))
     });
     // SAFETY: the caller keeps the function's contract.
-    done(address.and_then(|address| unsafe { layout::tell(address, some(name)?, len) }))
+    unsafe { tell(address, name, len) }
 }
 
 fn some<T>(pointer: *mut T) -> Result<*mut T> {

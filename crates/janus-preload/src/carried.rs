@@ -23,7 +23,7 @@ pub(crate) unsafe fn getsockname(fd: c_int, name: *mut sockaddr, len: *mut sockl
     // SAFETY: the caller keeps the contract.
     unsafe {
         match names(fd) {
-            Some(names) => calls::tell(names.local, name, len),
+            Some(names) => calls::tell(Ok(names.local), name, len),
             None => real::getsockname(fd, name, len),
         }
     }
@@ -34,7 +34,7 @@ pub(crate) unsafe fn getpeername(fd: c_int, name: *mut sockaddr, len: *mut sockl
     // SAFETY: as above.
     unsafe {
         match names(fd) {
-            Some(names) => calls::tell(names.peer, name, len),
+            Some(names) => calls::tell(Ok(names.peer), name, len),
             None => real::getpeername(fd, name, len),
         }
     }

@@ -239,15 +239,17 @@ pub unsafe extern "C" fn epoll_pwait(
 ) -> c_int {
     // SAFETY: the caller keeps epoll_pwait's contract.
     unsafe {
-        let begin = Instant::now();
-        let kernels = || real::epoll_pwait(epfd, into, max, timeout, mask);
-        if !is_ours(epfd)
-            && let Some(told) = adopted::wait(epfd, into, kernels)
-        {
-            return told;
+        let mut limit = timeout;
+        if !is_ours(epfd) {
+            let begin = Instant::now();
+            let kernels = || real::epoll_pwait(epfd, into, max, timeout, mask);
+            if let Some(told) = adopted::wait(epfd, into, kernels) {
+                return told;
+            }
+            limit = left(timeout, begin);
         }
         let _masked = Masked::by(mask);
-        ours(|| ready::epoll_wait(epfd, into, max, left(timeout, begin)))
+        ours(|| ready::epoll_wait(epfd, into, max, limit))
     }
 }
 

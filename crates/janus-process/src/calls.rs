@@ -1,7 +1,7 @@
 //! The life of a socket: socket, bind, listen, accept, connect, shutdown, close, its names, its options.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
+use std::os::fd::{IntoRawFd, RawFd};
 
 use janus_posix::{Lingering, Sockets, abi};
 use janus_tcp::Instant;
@@ -303,8 +303,7 @@ impl Process {
         if !inner.descriptors.has_names(socket) {
             return Err(Errno::EBADF);
         }
-        let fd = own::raised(inner.descriptors.reserve(true)?);
-        own::note(fd.as_raw_fd());
+        let fd = own::keep(inner.descriptors.reserve(true)?);
         Ok(inner.descriptors.put(&self.core.ours, fd, socket))
     }
 
@@ -386,12 +385,16 @@ impl Process {
                 let inner = self.core.lock();
                 inner.descriptors.set_close_on_exec(fd, on).map(|()| 0)
             }
-            abi::F_GETFL | abi::F_SETFL if self.check(fd) == Err(Errno::ENOTSOCK) => {
-                self.flags_of_instance(fd, command, argument)
+            _ => {
+                let done = self.on(fd, |sockets, socket, _| match sockets.is_epoll(socket) {
+                    true => Ok(None),
+                    false => sockets.fcntl(socket, command, argument).map(Some),
+                })?;
+                match done {
+                    Some(done) => Ok(done),
+                    None => self.flags_of_instance(fd, command, argument),
+                }
             }
-            _ => self.on(fd, |sockets, socket, _| {
-                sockets.fcntl(socket, command, argument)
-            }),
         }
     }
 
@@ -399,12 +402,12 @@ impl Process {
     fn flags_of_instance(&self, fd: RawFd, command: i32, argument: i32) -> Result<i32> {
         let inner = self.core.lock();
         let instance = inner.descriptors.fd(fd)?;
-        if command == abi::F_GETFL {
-            return Ok(fcntl_getfl(instance).map_err(errno)?.bits() as i32);
-        }
         let flags = OFlags::from_bits_retain(argument as u32);
-        fcntl_setfl(instance, flags).map_err(errno)?;
-        Ok(0)
+        match command {
+            abi::F_GETFL => Ok(fcntl_getfl(instance).map_err(errno)?.bits() as i32),
+            abi::F_SETFL => fcntl_setfl(instance, flags).map_err(errno).map(|()| 0),
+            _ => Err(Errno::EINVAL),
+        }
     }
 
     /// `ioctl(2)`: FIONBIO takes `argument`, the others give their number.

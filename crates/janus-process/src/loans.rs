@@ -7,8 +7,7 @@ use std::sync::{MutexGuard, PoisonError};
 use janus_posix::Received;
 use janus_tcp::Piece;
 
-use crate::core::GoesOn;
-use crate::core::{Attempt, Core};
+use crate::core::{Attempt, Core, GoesOn};
 use crate::process::Process;
 use crate::{Errno, Result};
 

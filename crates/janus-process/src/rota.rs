@@ -1,7 +1,7 @@
 //! Turns of a core, and the threads that take them. A core is a lock and a home: whoever holds the lock may take one. Of the threads that sleep for it one
 //! leads, which means that it sleeps on the core's bell and device too; the others are rung when something happened to what they wait for,
 //! or when there is no leader any more. A call wakes a core whose leader sleeps, and leaves it awake, as more calls may follow; the guardian
-//! sees to it that it sleeps on (`guardian`). What a turn is is not known here: `core` says it, and a model of all this, in every order of
+//! sees to it that it sleeps on (`watch`). What a turn is is not known here: `core` says it, and a model of all this, in every order of
 //! its threads, is in `tests/rota`.
 
 use std::collections::HashMap;

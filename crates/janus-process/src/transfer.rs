@@ -5,8 +5,7 @@ use std::os::fd::RawFd;
 
 use janus_posix::{Progress, Sockets, abi};
 
-use crate::core::Attempt;
-use crate::core::GoesOn;
+use crate::core::{Attempt, GoesOn};
 use crate::process::Process;
 use crate::{Errno, Result};
 

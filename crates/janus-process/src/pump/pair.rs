@@ -105,8 +105,7 @@ fn has_hung_up(end: &OwnedFd) -> bool {
 impl Pair {
     pub(crate) fn new(process: &Process, socket: i32, end: OwnedFd) -> Result<Pair> {
         let fd = process.name_of_our_own(socket)?;
-        let end = own::raised(end);
-        own::note(end.as_raw_fd());
+        let end = own::keep(end);
         Ok(Pair {
             fd,
             end,
