@@ -70,6 +70,7 @@ exec! {
     execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char);
     fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char);
     execvpe(file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char);
+    execveat(folder: c_int, path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char, flags: c_int);
 }
 
 unsafe extern "C" {

@@ -21,6 +21,8 @@ mod files;
 mod handed;
 mod inside;
 mod life;
+#[cfg(target_arch = "x86_64")]
+mod listed;
 mod raw;
 mod ready;
 mod real;

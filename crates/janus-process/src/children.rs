@@ -59,6 +59,10 @@ pub(crate) enum Told {
     Gone,
 }
 
+fn sockets(inherited: &[Inherited]) -> Vec<i32> {
+    inherited.iter().map(|it| it.socket).collect()
+}
+
 impl Process {
     /// To be called right before a fork. `None`: there is no connection, or no room to hold one.
     pub fn before_fork(&self) -> Option<Fork> {
@@ -86,28 +90,31 @@ impl Process {
         if inherited.is_empty() {
             return None;
         }
-        let flags = SocketFlags::CLOEXEC;
-        let (parents, childs) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).ok()?;
         for connection in &inherited {
             inner.descriptors.hold(connection.socket);
         }
         drop(inner);
+        let flags = SocketFlags::CLOEXEC;
+        let Ok(pair) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None) else {
+            self.core.let_go(&sockets(&inherited));
+            return None;
+        };
+        let (parents, childs) = own::keep_both(pair);
         Some(Fork {
-            parents: own::raised(parents),
-            childs: own::raised(childs),
+            parents,
+            childs,
             inherited,
         })
     }
 
     /// Right after it, in the parent. If there is no child, the connections are let go at once.
     pub fn after_fork(&self, fork: Fork) {
-        own::note(fork.parents.as_raw_fd());
         let child = Forked {
             channel: fork.parents,
-            held: fork.inherited.iter().map(|it| it.socket).collect(),
+            held: sockets(&fork.inherited),
         };
         // The other end is the child's alone.
+        own::forget(fork.childs.as_raw_fd());
         drop(fork.childs);
         // Without a thread to hear it, they are held to the end.
         let _ = self.hear(child);
@@ -227,7 +234,7 @@ impl Forked {
             return Told::LetGo;
         }
         let end = control.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut ends) => ends.next(),
+            RecvAncillaryMessage::ScmRights(mut ends) => ends.next().map(own::keep),
             _ => None,
         });
         match end {

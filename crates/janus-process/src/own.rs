@@ -8,6 +8,7 @@ use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, getrlimit};
 
 use crate::descriptors::FDS_MAX;
+use crate::kernel;
 
 /// The lowest number that Janus takes for itself, where the process may have twice as many.
 const LEAST: RawFd = 300;
@@ -40,9 +41,21 @@ pub(crate) fn is(fd: RawFd) -> bool {
 
 /// Makes a descriptor Janus's, under a high number: the program's own are numbered as if it were not there.
 pub fn keep(fd: OwnedFd) -> OwnedFd {
-    let fd = raised(fd);
+    // From the first moment: another thread of the program may be closing numbers that are not its own.
     note(fd.as_raw_fd());
-    fd
+    let Ok(high) = fcntl_dupfd_cloexec(&fd, least()) else {
+        return fd;
+    };
+    note(high.as_raw_fd());
+    forget(fd.as_raw_fd());
+    kernel::close(fd);
+    high
+}
+
+/// [`keep`] for the two ends of a pair.
+pub(crate) fn keep_both((one, other): (OwnedFd, OwnedFd)) -> (OwnedFd, OwnedFd) {
+    note(other.as_raw_fd());
+    (keep(one), keep(other))
 }
 
 /// A descriptor that is Janus's: a program that closes all that it has leaves it.
@@ -78,9 +91,4 @@ pub(crate) fn above<R>(file: &OwnedFd, open: impl FnOnce() -> R) -> R {
     let opened = open();
     drop(taken);
     opened
-}
-
-/// A descriptor under a high number.
-pub(crate) fn raised(fd: OwnedFd) -> OwnedFd {
-    fcntl_dupfd_cloexec(&fd, least()).unwrap_or(fd)
 }

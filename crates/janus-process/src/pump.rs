@@ -15,7 +15,7 @@ use crate::core::Core;
 use crate::kernel::{self, Watched};
 use crate::poll::Polled;
 use crate::process::Process;
-use crate::{Errno, Result, errno};
+use crate::{Errno, Result, errno, own};
 
 mod names;
 mod pair;
@@ -112,7 +112,7 @@ impl Process {
             peer: self.getpeername(fd)?,
         };
         let (theirs, ours) = pair(Some(names))?;
-        self.carry(self.socket_of(fd)?, ours)?;
+        self.carry(self.socket_of(fd)?, own::keep(ours))?;
         Ok(theirs)
     }
 

@@ -2,6 +2,7 @@
 //! run out, other programs in its place. Each part is a process of its own, which checks itself; connections stay within it.
 
 use std::env;
+use std::ffi::CStr;
 use std::io::Error;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use libc::{c_int, c_void, sockaddr_in, socklen_t};
+use libc::{c_char, c_int, c_void, sockaddr_in, socklen_t};
 
 mod children;
 
@@ -332,16 +333,54 @@ fn replaced() {
     let (program, words) = (c"/bin/true", [c"true".as_ptr(), null()]);
     // SAFETY: the strings end with zeros, and the vector with a null.
     unsafe {
-        assert_eq!(libc::execv(program.as_ptr(), words.as_ptr()), -1);
-        assert_eq!(errno(), libc::EBUSY);
+        let (path, word, end) = (program.as_ptr(), words[0], null::<c_char>());
+        let refused = |answer: c_int| assert_eq!((answer, errno()), (-1, libc::EBUSY));
+        refused(libc::execv(path, words.as_ptr()));
+        refused(libc::execl(path, word, end));
+        refused(libc::execlp(
+            path, word, word, word, word, word, word, word, end,
+        ));
+        refused(libc::execle(path, word, end, words.as_ptr().add(1)));
+        let here = libc::AT_FDCWD;
+        let (words, none) = (words.as_ptr().cast(), words.as_ptr().add(1).cast());
+        refused(libc::execveat(here, path, words, none, 0));
     }
     lives(client, server);
     for fd in [listener, client, server] {
         // SAFETY: each is open.
         unsafe { libc::close(fd) };
     }
-    // SAFETY: as above. It does not come back.
-    unsafe { libc::execv(program.as_ptr(), words.as_ptr()) };
+    // As many words as no register has room for, and an environment behind them. It does not come back.
+    let (shell, c, zero, end) = (
+        c"/bin/sh".as_ptr(),
+        c"-c".as_ptr(),
+        c"sh".as_ptr(),
+        null::<c_char>(),
+    );
+    let asked = c"[ \"$1$2$3$4$5$6$7$8 $IT\" = '12345678 is' ]".as_ptr();
+    let words = [c"1", c"2", c"3", c"4", c"5", c"6", c"7", c"8"].map(CStr::as_ptr);
+    let [a, b, d, e, f, g, h, i] = words;
+    let environment = [c"IT=is".as_ptr(), null()];
+    // SAFETY: as above.
+    unsafe {
+        libc::execle(
+            shell,
+            zero,
+            c,
+            asked,
+            zero,
+            a,
+            b,
+            d,
+            e,
+            f,
+            g,
+            h,
+            i,
+            end,
+            environment.as_ptr(),
+        )
+    };
     panic!("it is not replaced: {}", errno());
 }
 

@@ -239,10 +239,6 @@ const LIBCS: &[(&[&str], &str)] = &[
         ],
         "the child becomes another program, which has what it was given by adddup2",
     ),
-    (
-        &["execl", "execle", "execlp", "execveat"],
-        "functions of any number of arguments, or of a system call of their own: connections end with the program that calls them",
-    ),
 ];
 
 /// Looked up in libc itself, and in the libraries that older ones had beside it.

@@ -103,9 +103,10 @@ fn has_hung_up(end: &OwnedFd) -> bool {
 }
 
 impl Pair {
+    /// The end is one that is kept.
     pub(crate) fn new(process: &Process, socket: i32, end: OwnedFd) -> Result<Pair> {
-        let fd = process.name_of_our_own(socket)?;
-        let end = own::keep(end);
+        let named = process.name_of_our_own(socket);
+        let fd = named.inspect_err(|_| own::forget(end.as_raw_fd()))?;
         Ok(Pair {
             fd,
             end,
