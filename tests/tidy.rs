@@ -78,6 +78,7 @@ const UNSAFE_ROOMS: &[&str] = &[
     "janus-c",
     "janus-preload",
     "janus-process",
+    "janus-shm",
 ];
 
 fn root() -> &'static Path {

@@ -1,0 +1,206 @@
+//! The line between a member and the daemon: messages as datagrams of a connected Unix socket, and descriptors with them.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, UCred, recvmsg, sendmsg,
+};
+
+use crate::Message;
+use crate::message::LEN_MAX;
+
+/// Descriptors with one message.
+const FDS_MAX: usize = 4;
+
+/// One end of it.
+#[derive(Debug)]
+pub struct Link(OwnedFd);
+
+/// What was heard.
+#[derive(Debug)]
+pub enum Received {
+    /// A message, and what came with it.
+    Message(Message, Vec<OwnedFd>),
+    /// Nothing yet.
+    Nothing,
+    /// The other side has ended.
+    End,
+}
+
+impl Link {
+    /// Of a connected SEQPACKET socket.
+    #[must_use]
+    pub fn new(socket: OwnedFd) -> Link {
+        Link(socket)
+    }
+
+    /// Process, user and group of the other side, as the kernel knew them when it connected.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn peer(&self) -> io::Result<UCred> {
+        Ok(socket_peercred(&self.0)?)
+    }
+
+    /// Sends a message and descriptors, which stay open here.
+    ///
+    /// # Errors
+    /// The system's: WouldBlock if the other side does not read.
+    pub fn send(&self, message: &Message, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        assert!(fds.len() <= FDS_MAX, "at most {FDS_MAX} descriptors");
+        let bytes = message.encode();
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+        let mut control = SendAncillaryBuffer::new(&mut room);
+        if !fds.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(fds));
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut control, flags)?;
+        Ok(())
+    }
+
+    /// Hears a message, if there is one.
+    ///
+    /// # Errors
+    /// InvalidData for what is no message, is too long, or has more descriptors than one may have; the system's.
+    pub fn receive(&self) -> io::Result<Received> {
+        let mut bytes = [0; LEN_MAX];
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut room);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let into = &mut [IoSliceMut::new(&mut bytes)];
+        let got = match recvmsg(&self.0, into, &mut control, flags) {
+            Ok(got) => got,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Ok(Received::Nothing);
+            }
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                return Ok(Received::End);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        // Taken whatever becomes of the message, so that none stays open.
+        let fds: Vec<OwnedFd> = control
+            .drain()
+            .filter_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+                _ => None,
+            })
+            .flatten()
+            .collect();
+        if got.bytes == 0 {
+            return Ok(Received::End);
+        }
+        let whole = !got
+            .flags
+            .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+        match Message::decode(&bytes[..got.bytes]) {
+            Ok(message) if whole => Ok(Received::Message(message, fds)),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidData, crate::Malformed)),
+        }
+    }
+}
+
+/// Readable when there is something to hear.
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Segment;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, send, socketpair};
+
+    fn pair() -> (Link, Link) {
+        let flags = SocketFlags::CLOEXEC;
+        let (one, other) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        (Link::new(one), Link::new(other))
+    }
+
+    #[test]
+    fn a_segment_crosses_with_its_message() {
+        let (one, other) = pair();
+        assert!(matches!(other.receive().unwrap(), Received::Nothing));
+        let ours = Segment::create("test", 4096).unwrap();
+        ours.write(0, b"here").unwrap();
+        one.send(&Message::Region { len: 4096 }, &[ours.as_fd()])
+            .unwrap();
+        let Received::Message(Message::Region { len }, mut fds) = other.receive().unwrap() else {
+            panic!("a region");
+        };
+        let theirs = Segment::open(fds.pop().unwrap(), len as usize).unwrap();
+        let mut seen = [0; 4];
+        theirs.read(0, &mut seen).unwrap();
+        assert_eq!(&seen, b"here");
+        assert!(fds.is_empty());
+        let us = rustix::process::getpid();
+        assert_eq!(other.peer().unwrap().pid, us);
+        drop(one);
+        assert!(matches!(other.receive().unwrap(), Received::End));
+    }
+
+    #[test]
+    fn what_is_no_message_is_an_error_and_leaves_nothing_open() {
+        let (one, other) = pair();
+        send(&one, &[200, 1, 2], SendFlags::empty()).unwrap();
+        assert_eq!(
+            other.receive().unwrap_err().kind(),
+            io::ErrorKind::InvalidData
+        );
+        let mut long = Message::Ready.encode();
+        long.resize(LEN_MAX + 1, 0);
+        send(&one, &long, SendFlags::empty()).unwrap();
+        assert_eq!(
+            other.receive().unwrap_err().kind(),
+            io::ErrorKind::InvalidData
+        );
+        // More descriptors than a message may have.
+        let many = [one.as_fd(); FDS_MAX + 3];
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX + 3))];
+        let mut control = SendAncillaryBuffer::new(&mut room);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&many)));
+        let text = Message::Ready.encode();
+        sendmsg(
+            &one,
+            &[IoSlice::new(&text)],
+            &mut control,
+            SendFlags::empty(),
+        )
+        .unwrap();
+        let before = open();
+        assert_eq!(
+            other.receive().unwrap_err().kind(),
+            io::ErrorKind::InvalidData
+        );
+        assert_eq!(open(), before);
+        one.send(&Message::Ready, &[]).unwrap();
+        assert!(matches!(
+            other.receive().unwrap(),
+            Received::Message(Message::Ready, _)
+        ));
+    }
+
+    /// Names of this process's sockets, of which other tests make some at the same time.
+    fn open() -> usize {
+        let all = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        all.filter(|it| {
+            std::fs::read_link(it.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket"))
+        })
+        .count()
+    }
+
+    #[test]
+    fn a_side_that_does_not_read_is_told_of() {
+        let (one, _other) = pair();
+        let full = (0..100_000).find_map(|_| one.send(&Message::Ready, &[]).err());
+        assert_eq!(full.unwrap().kind(), io::ErrorKind::WouldBlock);
+    }
+}

@@ -1,0 +1,439 @@
+//! The messages by which a member and the daemon agree: what each is, and its bytes. One is a datagram of at most [`LEN_MAX`] bytes, little-endian:
+//! its kind, its fields in order, and nothing after them.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+/// Bytes of the longest message.
+pub(crate) const LEN_MAX: usize = 512;
+/// Bytes of the longest name.
+pub const NAME_MAX: usize = 64;
+
+/// How packets cross.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Copied, so that no member sees or forges what is another's.
+    Isolated,
+    /// In memory that all members of one user share.
+    Shared,
+}
+
+/// What becomes of a port that others have too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// It is to be the member's alone.
+    Alone,
+    /// It joins those that have it under the same name of a group.
+    Join,
+}
+
+/// A member presents itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The oldest and the newest version of these messages that it speaks.
+    pub versions: (u16, u16),
+    /// For people.
+    pub name: String,
+    /// How its packets are to cross.
+    pub mode: Mode,
+    /// Cores that it has.
+    pub cores: u8,
+    /// The number that it had before the daemon was gone; 0 if it is new.
+    pub member: u32,
+}
+
+/// The daemon takes it in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// The version that is spoken from here on.
+    pub version: u16,
+    /// Its number.
+    pub member: u32,
+    /// The link address of the device.
+    pub mac: [u8; 6],
+    /// The longest IP packet.
+    pub mtu: u16,
+    /// Buffers that it may have.
+    pub buffers: u32,
+}
+
+/// A member asks for a port, or gives it back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Its own number for the claim, which the answer names.
+    pub number: u32,
+    /// The address, which may be all of them, and the port.
+    pub address: SocketAddr,
+    /// Among whom the connections are divided.
+    pub group: String,
+    /// Whether there may be others.
+    pub share: Share,
+}
+
+/// A message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Message {
+    /// From a member.
+    Hello(Hello),
+    /// From the daemon.
+    Welcome(Welcome),
+    /// From a member, with the segment: its memory for packets, so many bytes.
+    Region {
+        /// Its length.
+        len: u64,
+    },
+    /// From a member, after its region: where a core's four rings are in it, each of `1 << log2` entries, and with it two bells: the core's and the daemon's.
+    Rings {
+        /// The core.
+        core: u8,
+        /// Empty buffers, received packets, packets to send, buffers that were sent.
+        offsets: [u64; 4],
+        /// Of all four.
+        log2: u8,
+    },
+    /// From a member: packets may come.
+    Ready,
+    /// From a member.
+    Claim(Claim),
+    /// From a member: it gives a claim back.
+    Release {
+        /// Which.
+        number: u32,
+    },
+    /// From the daemon: a claim is granted, or some ephemeral ports.
+    Granted {
+        /// Which.
+        number: u32,
+        /// The port, where it was left to the daemon; the first of so many otherwise.
+        port: u16,
+        /// How many.
+        ports: u16,
+    },
+    /// From the daemon: a claim is refused, or the member itself (0).
+    Refused {
+        /// Which.
+        number: u32,
+        /// Linux's error number.
+        errno: i32,
+        /// Why, for people.
+        why: String,
+    },
+    /// From a member: it goes, and its connections with it, once all is sent.
+    Leave,
+}
+
+/// Bytes that are no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no message of this protocol")
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// Bytes that are written.
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn put<const N: usize>(&mut self, bytes: [u8; N]) -> &mut Writer {
+        self.0.extend(bytes);
+        self
+    }
+
+    /// Longer ones are cut.
+    fn text(&mut self, text: &str, most: usize) -> &mut Writer {
+        let end = (0..=most.min(text.len()))
+            .rev()
+            .find(|end| text.is_char_boundary(*end));
+        let text = &text[..end.unwrap_or(0)];
+        self.put([text.len() as u8]);
+        self.0.extend(text.as_bytes());
+        self
+    }
+
+    fn address(&mut self, address: SocketAddr) -> &mut Writer {
+        let ip = match address.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        self.put([if address.is_ipv4() { 4 } else { 6 }]);
+        self.put(ip.octets()).put(address.port().to_le_bytes())
+    }
+}
+
+/// Bytes that are read.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (taken, rest) = self.0.split_first_chunk::<N>().ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn u8(&mut self) -> Result<u8, Malformed> {
+        self.take::<1>().map(|[byte]| byte)
+    }
+
+    fn u16(&mut self) -> Result<u16, Malformed> {
+        self.take().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Malformed> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn text(&mut self, most: usize) -> Result<String, Malformed> {
+        let len = usize::from(self.u8()?);
+        let (text, rest) = self.0.split_at_checked(len).ok_or(Malformed)?;
+        self.0 = rest;
+        match (len <= most, std::str::from_utf8(text)) {
+            (true, Ok(text)) => Ok(text.to_owned()),
+            _ => Err(Malformed),
+        }
+    }
+
+    fn address(&mut self) -> Result<SocketAddr, Malformed> {
+        let family = self.u8()?;
+        let ip = Ipv6Addr::from(self.take::<16>()?);
+        let port = self.u16()?;
+        let ip = match (family, ip.to_ipv4_mapped()) {
+            (4, Some(ip)) => IpAddr::V4(ip),
+            (6, _) => IpAddr::V6(ip),
+            _ => return Err(Malformed),
+        };
+        Ok(SocketAddr::new(ip, port))
+    }
+}
+
+/// Bytes of the longest reason.
+const WHY_MAX: usize = 255;
+
+impl Message {
+    /// Its bytes. Names that are too long are cut.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Writer(Vec::new());
+        match self {
+            Message::Hello(it) => {
+                let (oldest, newest) = it.versions;
+                out.put([1])
+                    .put(oldest.to_le_bytes())
+                    .put(newest.to_le_bytes());
+                out.text(&it.name, NAME_MAX).put([it.mode as u8, it.cores]);
+                out.put(it.member.to_le_bytes())
+            }
+            Message::Welcome(it) => {
+                out.put([2]).put(it.version.to_le_bytes());
+                out.put(it.member.to_le_bytes()).put(it.mac);
+                out.put(it.mtu.to_le_bytes()).put(it.buffers.to_le_bytes())
+            }
+            Message::Region { len } => out.put([3]).put(len.to_le_bytes()),
+            Message::Rings {
+                core,
+                offsets,
+                log2,
+            } => {
+                out.put([4, *core, *log2]);
+                offsets
+                    .iter()
+                    .fold(&mut out, |out, at| out.put(at.to_le_bytes()))
+            }
+            Message::Ready => out.put([5]),
+            Message::Claim(it) => {
+                out.put([6])
+                    .put(it.number.to_le_bytes())
+                    .address(it.address);
+                out.text(&it.group, NAME_MAX).put([it.share as u8])
+            }
+            Message::Release { number } => out.put([7]).put(number.to_le_bytes()),
+            Message::Granted {
+                number,
+                port,
+                ports,
+            } => {
+                out.put([8]).put(number.to_le_bytes());
+                out.put(port.to_le_bytes()).put(ports.to_le_bytes())
+            }
+            Message::Refused { number, errno, why } => {
+                out.put([9]).put(number.to_le_bytes());
+                out.put(errno.to_le_bytes()).text(why, WHY_MAX)
+            }
+            Message::Leave => out.put([10]),
+        };
+        out.0
+    }
+
+    /// The message that these bytes are.
+    ///
+    /// # Errors
+    /// They are none.
+    pub fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
+        let mut from = Reader(bytes);
+        let message = match from.u8()? {
+            1 => Message::Hello(Hello {
+                versions: (from.u16()?, from.u16()?),
+                name: from.text(NAME_MAX)?,
+                mode: match from.u8()? {
+                    0 => Mode::Isolated,
+                    1 => Mode::Shared,
+                    _ => return Err(Malformed),
+                },
+                cores: from.u8()?,
+                member: from.u32()?,
+            }),
+            2 => Message::Welcome(Welcome {
+                version: from.u16()?,
+                member: from.u32()?,
+                mac: from.take()?,
+                mtu: from.u16()?,
+                buffers: from.u32()?,
+            }),
+            3 => Message::Region { len: from.u64()? },
+            4 => Message::Rings {
+                core: from.u8()?,
+                log2: from.u8()?,
+                offsets: [from.u64()?, from.u64()?, from.u64()?, from.u64()?],
+            },
+            5 => Message::Ready,
+            6 => Message::Claim(Claim {
+                number: from.u32()?,
+                address: from.address()?,
+                group: from.text(NAME_MAX)?,
+                share: match from.u8()? {
+                    0 => Share::Alone,
+                    1 => Share::Join,
+                    _ => return Err(Malformed),
+                },
+            }),
+            7 => Message::Release {
+                number: from.u32()?,
+            },
+            8 => Message::Granted {
+                number: from.u32()?,
+                port: from.u16()?,
+                ports: from.u16()?,
+            },
+            9 => Message::Refused {
+                number: from.u32()?,
+                errno: i32::from_le_bytes(from.take()?),
+                why: from.text(WHY_MAX)?,
+            },
+            10 => Message::Leave,
+            _ => return Err(Malformed),
+        };
+        match from.0 {
+            [] => Ok(message),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn some() -> Vec<Message> {
+        let address = |text: &str| text.parse().unwrap();
+        vec![
+            Message::Hello(Hello {
+                versions: (1, 300),
+                name: "nginx, the first".into(),
+                mode: Mode::Shared,
+                cores: 4,
+                member: 1 << 30,
+            }),
+            Message::Welcome(Welcome {
+                version: 2,
+                member: 77,
+                mac: [2, 0, 0, 1, 2, 3],
+                mtu: 1500,
+                buffers: 65_536,
+            }),
+            Message::Region { len: 1 << 40 },
+            Message::Rings {
+                core: 3,
+                offsets: [1, 1 << 33, 64, u64::MAX],
+                log2: 10,
+            },
+            Message::Ready,
+            Message::Claim(Claim {
+                number: 9,
+                address: address("192.0.2.1:80"),
+                group: "web".into(),
+                share: Share::Join,
+            }),
+            Message::Claim(Claim {
+                number: 10,
+                address: address("[2001:db8::1]:443"),
+                group: String::new(),
+                share: Share::Alone,
+            }),
+            Message::Release { number: 9 },
+            Message::Granted {
+                number: 9,
+                port: 40_000,
+                ports: 64,
+            },
+            Message::Refused {
+                number: 10,
+                errno: -13,
+                why: "port 443 is another user's".into(),
+            },
+            Message::Leave,
+        ]
+    }
+
+    #[test]
+    fn each_is_read_as_it_was_written() {
+        for message in some() {
+            let bytes = message.encode();
+            assert!(bytes.len() <= LEN_MAX);
+            assert_eq!(Message::decode(&bytes), Ok(message));
+        }
+    }
+
+    #[test]
+    fn one_that_is_cut_or_longer_is_none() {
+        for message in some() {
+            let mut bytes = message.encode();
+            for len in 0..bytes.len() {
+                assert_eq!(Message::decode(&bytes[..len]), Err(Malformed));
+            }
+            bytes.push(0);
+            assert_eq!(Message::decode(&bytes), Err(Malformed));
+        }
+    }
+
+    #[test]
+    fn long_names_are_cut_between_letters() {
+        let long = "ä".repeat(200);
+        let message = Message::Refused {
+            number: 0,
+            errno: 1,
+            why: long.clone(),
+        };
+        let Ok(Message::Refused { why, .. }) = Message::decode(&message.encode()) else {
+            panic!("a message");
+        };
+        assert_eq!(why, "ä".repeat(WHY_MAX / 2));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_one_message_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(message) = Message::decode(&bytes) {
+                prop_assert_eq!(message.encode(), bytes);
+            }
+        }
+    }
+}

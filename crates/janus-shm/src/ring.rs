@@ -1,0 +1,234 @@
+//! Rings of descriptors between one producer and one consumer, in a segment that both map. Each side keeps its own index to itself and publishes it;
+//! the other's is read once for a burst, and believed only as far as the ring goes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::{Segment, Violation};
+
+#[cfg(test)]
+mod tests;
+
+/// Bytes before the entries: each index, and the word of who sleeps, in a cache line pair of its own.
+const HEADER: u64 = 384;
+const TAIL: u64 = 0;
+const HEAD: u64 = 128;
+const ASLEEP: u64 = 256;
+const ENTRY: u64 = 16;
+/// Entries of the largest ring, as a power of two.
+const LOG2_MAX: u8 = 20;
+
+/// A piece of memory, or a word about one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Where it is, in a segment that both know.
+    pub offset: u64,
+    /// How long.
+    pub len: u32,
+    /// What the two have agreed on.
+    pub tag: u32,
+}
+
+/// Bytes that a ring of `1 << log2` entries takes.
+#[must_use]
+pub fn bytes_of_ring(log2: u8) -> u64 {
+    HEADER + (ENTRY << log2.min(LOG2_MAX))
+}
+
+/// A ring's place.
+#[derive(Clone, Debug)]
+struct Place {
+    segment: Arc<Segment>,
+    offset: u64,
+    entries: u32,
+}
+
+impl Place {
+    fn new(segment: Arc<Segment>, offset: u64, log2: u8) -> Result<Place, Violation> {
+        let len = bytes_of_ring(log2);
+        segment.check(offset, len)?;
+        if log2 > LOG2_MAX || !offset.is_multiple_of(64) {
+            return Err(Violation::Outside { offset, len });
+        }
+        Ok(Place {
+            segment,
+            offset,
+            entries: 1 << log2,
+        })
+    }
+
+    fn word(&self, at: u64) -> &AtomicU32 {
+        let word = self.segment.word(self.offset + at);
+        word.expect("its place was checked when it was made")
+    }
+
+    fn entry(&self, index: u32) -> u64 {
+        let at = index & (self.entries - 1);
+        self.offset + HEADER + ENTRY * u64::from(at)
+    }
+
+    /// How many entries are between two indices.
+    fn between(&self, head: u32, tail: u32, theirs: u32, ours: u32) -> Result<u32, Violation> {
+        let held = tail.wrapping_sub(head);
+        match held <= self.entries {
+            true => Ok(held),
+            false => Err(Violation::Index { theirs, ours }),
+        }
+    }
+}
+
+/// The end that puts in.
+#[derive(Debug)]
+pub struct Producer {
+    place: Place,
+    /// Of the next entry.
+    tail: u32,
+    /// The consumer's as it was last seen.
+    head: u32,
+}
+
+/// The end that takes out.
+#[derive(Debug)]
+pub struct Consumer {
+    place: Place,
+    head: u32,
+    tail: u32,
+}
+
+impl Producer {
+    /// Of a ring at this place, that is empty.
+    ///
+    /// # Errors
+    /// [`Violation::Outside`].
+    pub fn new(segment: Arc<Segment>, offset: u64, log2: u8) -> Result<Producer, Violation> {
+        Ok(Producer {
+            place: Place::new(segment, offset, log2)?,
+            tail: 0,
+            head: 0,
+        })
+    }
+
+    /// Entries that there is room for.
+    ///
+    /// # Errors
+    /// [`Violation::Index`].
+    #[inline]
+    pub fn room(&mut self) -> Result<u32, Violation> {
+        self.head = self.place.word(HEAD).load(Ordering::Acquire);
+        let held = self
+            .place
+            .between(self.head, self.tail, self.head, self.tail)?;
+        Ok(self.place.entries - held)
+    }
+
+    /// Puts in what there is room for; how many. They are seen once they are [published](Self::publish).
+    ///
+    /// # Errors
+    /// [`Violation::Index`].
+    pub fn push(&mut self, all: &[Descriptor]) -> Result<usize, Violation> {
+        let room = self.room()? as usize;
+        for it in &all[..all.len().min(room)] {
+            let mut bytes = [0; ENTRY as usize];
+            bytes[..8].copy_from_slice(&it.offset.to_ne_bytes());
+            bytes[8..12].copy_from_slice(&it.len.to_ne_bytes());
+            bytes[12..].copy_from_slice(&it.tag.to_ne_bytes());
+            self.place
+                .segment
+                .write(self.place.entry(self.tail), &bytes)?;
+            self.tail = self.tail.wrapping_add(1);
+        }
+        Ok(all.len().min(room))
+    }
+
+    /// Shows the consumer all that was put in. Whether it sleeps and is to be rung, once.
+    #[inline]
+    #[must_use = "a consumer that sleeps is to be rung"]
+    pub fn publish(&mut self) -> bool {
+        self.place.word(TAIL).store(self.tail, Ordering::SeqCst);
+        self.place.word(ASLEEP).load(Ordering::SeqCst) != 0
+            && self.place.word(ASLEEP).swap(0, Ordering::SeqCst) != 0
+    }
+}
+
+impl Consumer {
+    /// Of a ring at this place, that is empty.
+    ///
+    /// # Errors
+    /// [`Violation::Outside`].
+    pub fn new(segment: Arc<Segment>, offset: u64, log2: u8) -> Result<Consumer, Violation> {
+        Ok(Consumer {
+            place: Place::new(segment, offset, log2)?,
+            head: 0,
+            tail: 0,
+        })
+    }
+
+    /// Entries that are there.
+    ///
+    /// # Errors
+    /// [`Violation::Index`].
+    #[inline]
+    pub fn waiting(&mut self) -> Result<u32, Violation> {
+        self.tail = self.place.word(TAIL).load(Ordering::Acquire);
+        self.place
+            .between(self.head, self.tail, self.tail, self.head)
+    }
+
+    /// Takes out as many as are there and fit; how many. Their places are given back once that is [published](Self::publish).
+    ///
+    /// # Errors
+    /// [`Violation::Index`].
+    pub fn pop(&mut self, into: &mut [Descriptor]) -> Result<usize, Violation> {
+        let waiting = self.waiting()? as usize;
+        let count = waiting.min(into.len());
+        for it in &mut into[..count] {
+            let mut bytes = [0; ENTRY as usize];
+            self.place
+                .segment
+                .read(self.place.entry(self.head), &mut bytes)?;
+            let word = |at: usize| {
+                u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+            };
+            let low = |at| u64::from(word(at));
+            // In the order of this machine's bytes, as both sides are on it.
+            let offset = match cfg!(target_endian = "little") {
+                true => low(0) | low(4) << 32,
+                false => low(4) | low(0) << 32,
+            };
+            *it = Descriptor {
+                offset,
+                len: word(8),
+                tag: word(12),
+            };
+            self.head = self.head.wrapping_add(1);
+        }
+        Ok(count)
+    }
+
+    /// Gives the places back of all that was taken out.
+    #[inline]
+    pub fn publish(&mut self) {
+        self.place.word(HEAD).store(self.head, Ordering::Release);
+    }
+
+    /// It is about to sleep: from now on the producer rings once it publishes. False: there is something already, and it must not.
+    ///
+    /// # Errors
+    /// [`Violation::Index`].
+    pub fn arm(&mut self) -> Result<bool, Violation> {
+        self.place.word(ASLEEP).store(1, Ordering::SeqCst);
+        self.tail = self.place.word(TAIL).load(Ordering::SeqCst);
+        let waiting = self
+            .place
+            .between(self.head, self.tail, self.tail, self.head)?;
+        if waiting > 0 {
+            self.disarm();
+        }
+        Ok(waiting == 0)
+    }
+
+    /// It is awake, whoever rang.
+    pub fn disarm(&mut self) {
+        self.place.word(ASLEEP).store(0, Ordering::Relaxed);
+    }
+}
