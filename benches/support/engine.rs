@@ -42,6 +42,7 @@ pub fn bare(config: Config, ends: &Ends, buffers: u32, growth: &Growth) -> Resul
         tx_checksum: false,
         rx_checksum: false,
         answers: true,
+        ports: None,
     };
     Stack::new(config, interface, Secrets::from_seed(7), pool, growth)
 }

@@ -155,6 +155,7 @@ impl Member {
             // The handshakes below do without.
             rx_checksum: true,
             answers: true,
+            ports: None,
         };
         let config = Config {
             max_connections: room,

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod csb;
+mod daemon;
 mod doctor;
 mod elf;
 mod program;
@@ -36,6 +37,8 @@ enum Command {
         #[arg(long)]
         manual: bool,
     },
+    /// Have a device for several programs, each of which gets what comes for its ports.
+    Daemon(daemon::Args),
     /// Say what this machine can do for Janus, and how to enable what is missing; or what to expect of a program on it.
     Doctor {
         /// A program to look at instead of the machine.
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
             .effective()
             .map_err(Into::into)
             .and_then(|effective| print(&effective)),
+        Command::Daemon(args) => daemon::run(args),
         Command::Doctor { program: None } => print(&doctor::Report),
         Command::Doctor {
             program: Some(name),

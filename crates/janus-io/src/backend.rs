@@ -4,8 +4,10 @@
 
 #[cfg(feature = "_dpdk")]
 pub mod dpdk;
+mod held;
 pub(crate) mod huge_pages;
 mod large;
+pub mod member;
 mod sound;
 pub mod tap;
 pub mod wire;

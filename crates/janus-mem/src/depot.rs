@@ -11,6 +11,8 @@ use crate::stacks::NONE;
 use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
+#[cfg(not(miri))]
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Divisor of the depot's capacity: this part is what all pools together may have in stock, and the same part again is for their reserves.
@@ -94,10 +96,25 @@ pub struct Slots {
 impl Depot {
     /// A depot of `buffers` packet buffers, less than 2^27 of them. Addresses are reserved for all, memory comes in chunks.
     pub fn new(buffers: u32, growth: &Growth) -> Result<Arc<Self>, MemError> {
-        if buffers == 0 || buffers >= 1 << SLOT_BITS {
-            return Err(MemError::BadSize);
+        let grown = Grown::new(Self::bytes(buffers)?, growth)?;
+        Self::of(buffers, grown)
+    }
+
+    /// One whose memory another process can map, by the descriptor: as long as the buffers are, in whole huge pages.
+    #[cfg(not(miri))]
+    pub fn shared(buffers: u32, growth: &Growth) -> Result<(Arc<Self>, OwnedFd), MemError> {
+        let (grown, memory) = Grown::shared(Self::bytes(buffers)?, growth)?;
+        Ok((Self::of(buffers, grown)?, memory))
+    }
+
+    fn bytes(buffers: u32) -> Result<usize, MemError> {
+        match buffers == 0 || buffers >= 1 << SLOT_BITS {
+            true => Err(MemError::BadSize),
+            false => Ok(buffers as usize * SLOT_SIZE),
         }
-        let grown = Grown::new(buffers as usize * SLOT_SIZE, growth)?;
+    }
+
+    fn of(buffers: u32, grown: Arc<Grown>) -> Result<Arc<Self>, MemError> {
         let entry = registry::register(&grown, buffers)?;
         Ok(Arc::new(Self {
             entry,

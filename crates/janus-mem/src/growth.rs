@@ -4,6 +4,8 @@
 use crate::region::{HUGE_PAGE, MemError, PAGE, Region};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crossbeam::channel::{Receiver, Sender, bounded};
+#[cfg(not(miri))]
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
 
@@ -72,6 +74,13 @@ impl Grown {
     /// Grows by ordinary pages, each touched by its first use.
     pub(crate) fn in_pages(bytes: usize) -> Result<Arc<Self>, MemError> {
         Self::of(Region::reserve_in_pages(bytes)?, bytes, &Growth::Inline)
+    }
+
+    /// Memory that another process can map, by the descriptor.
+    #[cfg(not(miri))]
+    pub(crate) fn shared(bytes: usize, growth: &Growth) -> Result<(Arc<Self>, OwnedFd), MemError> {
+        let (region, memory) = Region::reserve_shared(bytes)?;
+        Ok((Self::of(region, bytes, growth)?, memory))
     }
 
     fn of(region: Region, bytes: usize, growth: &Growth) -> Result<Arc<Self>, MemError> {

@@ -4,6 +4,8 @@
 use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering};
+#[cfg(not(miri))]
+use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Size of a huge page on the machines we run on.
@@ -105,6 +107,14 @@ impl Region {
     /// Likewise, of ordinary pages: for what is first touched in a packet loop, which would wait for a huge page to be cleared.
     pub fn reserve_in_pages(bytes: usize) -> Result<Self, MemError> {
         Self::reserve_with(bytes, sys::decline)
+    }
+
+    /// Likewise, of memory that another process can map: the descriptor is what it maps, as long as the reservation.
+    #[cfg(not(miri))]
+    pub fn reserve_shared(bytes: usize) -> Result<(Self, OwnedFd), MemError> {
+        let region = Self::reserve_with(bytes, |_, _| (RegionKind::Plain, false))?;
+        let memory = sys::share(region.base, region.reserved)?;
+        Ok((region, memory))
     }
 
     fn reserve_with(
@@ -209,9 +219,11 @@ mod sys {
     use super::{HUGE_PAGE, MemError, PAGE, RegionKind, State};
     use core::ffi::c_void;
     use core::ptr::NonNull;
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
     use rustix::mm::{
-        Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
+        Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap,
     };
+    use std::os::fd::OwnedFd;
 
     pub(super) fn round_reserve(bytes: usize) -> usize {
         bytes.next_multiple_of(HUGE_PAGE)
@@ -243,6 +255,31 @@ mod sys {
         NonNull::new(base).ok_or(MemError::Reserve {
             bytes: len,
             errno: 12,
+        })
+    }
+
+    /// Puts memory that has a descriptor where a reservation is: sealed, so that nobody takes it away from those who have mapped it.
+    pub(super) fn share(base: NonNull<u8>, len: usize) -> Result<OwnedFd, MemError> {
+        let made = || {
+            let memory = memfd_create(
+                "janus-packets",
+                MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+            )?;
+            ftruncate(&memory, len as u64)?;
+            fcntl_add_seals(
+                &memory,
+                SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
+            )?;
+            let (flags, at) = (MapFlags::SHARED | MapFlags::FIXED, base.as_ptr().cast());
+            // SAFETY: the range is our own reservation, of which nothing is in use.
+            unsafe { mmap(at, len, ProtFlags::empty(), flags, &memory, 0)? };
+            // SAFETY: as above; the advice changes no contents. Where there are no huge pages for such memory it says so, and has ordinary ones.
+            let _ = unsafe { madvise(at, len, Advice::LinuxHugepage) };
+            Ok(memory)
+        };
+        made().map_err(|errno: rustix::io::Errno| MemError::Reserve {
+            bytes: len,
+            errno: errno.raw_os_error(),
         })
     }
 
@@ -440,6 +477,22 @@ mod tests {
         let all = region.commit(usize::MAX / 2).unwrap();
         assert_eq!(all, region.reserved());
         region.touch(all + PAGE, usize::MAX);
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn another_mapping_of_shared_memory_has_what_is_written() {
+        use std::os::unix::fs::FileExt;
+        let (region, memory) = Region::reserve_shared(5 * PAGE).unwrap();
+        region.commit(2 * PAGE).unwrap();
+        // SAFETY: the byte is committed, and the region is known here only.
+        unsafe { region.base().as_ptr().add(PAGE + 3).write(7) };
+        let memory = std::fs::File::from(memory);
+        let mut seen = [0; 2];
+        memory.read_exact_at(&mut seen, PAGE as u64 + 2).unwrap();
+        assert_eq!(seen, [0, 7]);
+        assert_eq!(memory.metadata().unwrap().len(), region.reserved() as u64);
+        assert!(memory.set_len(0).is_err(), "it is sealed");
     }
 
     #[test]

@@ -190,7 +190,8 @@ impl Sockets<'_> {
 
     fn free_port(&mut self, fd: i32, ip: IpAddr) -> Result<u16> {
         let place = self.place(fd, ip)?;
-        let mut candidates = ports::candidates(self.stack.next_random(0));
+        let block = self.stack.interface().ports;
+        let mut candidates = ports::candidates(self.stack.next_random(0), block);
         candidates
             .find(|port| !self.files.taken.conflict(*port, &place, false))
             .ok_or(Errno::EADDRINUSE)
@@ -348,7 +349,8 @@ impl Sockets<'_> {
                     other => other.into(),
                 });
         }
-        for port in ports::candidates(self.stack.next_random(0)) {
+        let block = self.stack.interface().ports;
+        for port in ports::candidates(self.stack.next_random(0), block) {
             if self.files.taken.is_chosen(port) {
                 continue;
             }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::balance::Balance;
 use crate::net::{Accept, AllocBuf, Connect, Give, Peek, Read, Recv, TcpListener, Write, WriteAll};
-use crate::runtime::{BackendChoice, Builder, Handle, Runtime};
+use crate::runtime::{BackendChoice, Builder, Handle, OpenDevice, Runtime};
 use crate::signal::Signal;
 
 macro_rules! opaque {
@@ -17,7 +17,9 @@ macro_rules! opaque {
     )*};
 }
 
-opaque!(Balance, Builder, Connect, Handle, Runtime, Signal);
+opaque!(
+    Balance, Builder, Connect, Handle, OpenDevice, Runtime, Signal
+);
 opaque!(
     Accept<'_>,
     AllocBuf<'_>,
@@ -46,6 +48,7 @@ impl fmt::Debug for BackendChoice {
             BackendChoice::Xdp { interface, ports } => {
                 f.debug_tuple("Xdp").field(interface).field(ports).finish()
             }
+            BackendChoice::Daemon { socket } => f.debug_tuple("Daemon").field(socket).finish(),
             BackendChoice::Custom(_) => f.write_str("Custom(..)"),
         }
     }

@@ -152,9 +152,9 @@ pub use janus_tcp::{Config as TcpConfig, Counters as TcpCounters, MemoryReport};
 pub use losses::ShortageReport;
 pub use portal::{PortalListen, PortalReach};
 pub use runtime::{
-    BackendChoice, BoxError, BuildError, Builder, Handle, MainResult, Reloaded, Result, Runtime,
-    Seat, SeatCrew, Seats, ShuttingDown, core_id, cores, exit_code, handle, is_shutting_down, once,
-    shutting_down,
+    BackendChoice, BoxError, BuildError, Builder, Handle, MainResult, OpenDevice, Reloaded, Result,
+    Runtime, Seat, SeatCrew, Seats, ShuttingDown, core_id, cores, exit_code, handle,
+    is_shutting_down, once, shutting_down,
 };
 pub use shard::{BATCH_CLASSES, CoreReport, ForwardCounters, LoopReport, OfferCounters, report};
 pub use spawn::{MoveTo, move_to, spawn_blocking, spawn_movable, spawn_on};

@@ -35,6 +35,7 @@ use crate::task::JoinHandle;
 use crate::warning::{Hook, Warning, Warnings};
 pub use build_error::BuildError;
 pub use choice::BackendChoice;
+pub use launch::OpenDevice;
 use launch::Prepared;
 pub(crate) use main_task::MainTask;
 pub use main_task::{MainResult, exit_code};
@@ -578,6 +579,16 @@ impl Builder {
         };
         let prepared = self.prepare(clock)?;
         Ok(Runtime { prepared })
+    }
+
+    /// Opens the device that is described, with one queue, and nothing else: for a program that carries packets itself.
+    ///
+    /// # Errors
+    /// As for [`build`](Builder::build); also for the portal, which is no device.
+    pub fn open_device(self) -> Result<OpenDevice, BuildError> {
+        let mut one = self.cores(1);
+        let (settings, _) = one.sources().read()?;
+        launch::open_device(&settings, one.backend.unwrap_or_default())
     }
 
     /// Reads file and environment, key by key; what this builder was told goes before that. Nothing is opened.

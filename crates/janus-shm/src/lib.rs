@@ -7,13 +7,17 @@
 
 #![deny(unsafe_code)]
 
+mod bell;
 mod link;
 mod message;
 mod ring;
 mod segment;
 
+pub use bell::Bell;
 pub use link::{Link, Received};
-pub use message::{Claim, Hello, Malformed, Message, Mode, NAME_MAX, Share, Welcome};
+pub use message::{
+    ADDRESSES_MAX, Claim, Hello, Malformed, Message, Mode, NAME_MAX, Share, VERSION, Welcome,
+};
 pub use ring::{Consumer, Descriptor, Producer, bytes_of_ring};
 pub use segment::Segment;
 

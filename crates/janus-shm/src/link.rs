@@ -131,9 +131,14 @@ mod tests {
         assert!(matches!(other.receive().unwrap(), Received::Nothing));
         let ours = Segment::create("test", 4096).unwrap();
         ours.write(0, b"here").unwrap();
-        one.send(&Message::Region { len: 4096 }, &[ours.as_fd()])
-            .unwrap();
-        let Received::Message(Message::Region { len }, mut fds) = other.receive().unwrap() else {
+        let sent = Message::Memory {
+            packets: 4096,
+            rings: 0,
+        };
+        one.send(&sent, &[ours.as_fd()]).unwrap();
+        let Received::Message(Message::Memory { packets: len, .. }, mut fds) =
+            other.receive().unwrap()
+        else {
             panic!("a region");
         };
         let theirs = Segment::open(fds.pop().unwrap(), len as usize).unwrap();

@@ -4,10 +4,16 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+/// The version of these messages.
+pub const VERSION: u16 = 1;
 /// Bytes of the longest message.
 pub(crate) const LEN_MAX: usize = 512;
 /// Bytes of the longest name.
 pub const NAME_MAX: usize = 64;
+/// The most addresses that a device tells.
+pub const ADDRESSES_MAX: usize = 8;
+/// One router for each family.
+const GATEWAYS_MAX: usize = 2;
 
 /// How packets cross.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +46,8 @@ pub struct Hello {
     pub cores: u8,
     /// The number that it had before the daemon was gone; 0 if it is new.
     pub member: u32,
+    /// Ports for connections that it begins: the first that it had before, or 0, and how many it wants.
+    pub ports: (u16, u16),
 }
 
 /// The daemon takes it in.
@@ -53,8 +61,14 @@ pub struct Welcome {
     pub mac: [u8; 6],
     /// The longest IP packet.
     pub mtu: u16,
-    /// Buffers that it may have.
-    pub buffers: u32,
+    /// Checksums of what it receives are vouched for; those of what it sends may be left to the device.
+    pub checksums: (bool, bool),
+    /// Ports for connections that it begins, and sockets that do not care: the first, and how many.
+    pub ports: (u16, u16),
+    /// Addresses of the device, each with the length of its network's prefix; at most [`ADDRESSES_MAX`].
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// Where all goes that is for other networks: a router of either family.
+    pub gateways: Vec<IpAddr>,
 }
 
 /// A member asks for a port, or gives it back.
@@ -62,7 +76,9 @@ pub struct Welcome {
 pub struct Claim {
     /// Its own number for the claim, which the answer names.
     pub number: u32,
-    /// The address, which may be all of them, and the port.
+    /// Of UDP; else of TCP.
+    pub udp: bool,
+    /// The address, which may be all of them, and the port; 0 leaves that to the daemon.
     pub address: SocketAddr,
     /// Among whom the connections are divided.
     pub group: String,
@@ -78,12 +94,15 @@ pub enum Message {
     Hello(Hello),
     /// From the daemon.
     Welcome(Welcome),
-    /// From a member, with the segment: its memory for packets, so many bytes.
-    Region {
-        /// Its length.
-        len: u64,
+    /// From a member, with two segments: its memory for packets, and its rings.
+    Memory {
+        /// Bytes of the first.
+        packets: u64,
+        /// Bytes of the second.
+        rings: u64,
     },
-    /// From a member, after its region: where a core's four rings are in it, each of `1 << log2` entries, and with it two bells: the core's and the daemon's.
+    /// From a member, after its memory: where a core's four rings are, each of `1 << log2` entries. One end of the core's [`Bell`](crate::Bell) comes
+    /// with it.
     Rings {
         /// The core.
         core: u8,
@@ -101,14 +120,12 @@ pub enum Message {
         /// Which.
         number: u32,
     },
-    /// From the daemon: a claim is granted, or some ephemeral ports.
+    /// From the daemon: a claim is granted.
     Granted {
         /// Which.
         number: u32,
-        /// The port, where it was left to the daemon; the first of so many otherwise.
+        /// The port, as claimed or as chosen.
         port: u16,
-        /// How many.
-        ports: u16,
     },
     /// From the daemon: a claim is refused, or the member itself (0).
     Refused {
@@ -155,13 +172,36 @@ impl Writer {
         self
     }
 
-    fn address(&mut self, address: SocketAddr) -> &mut Writer {
-        let ip = match address.ip() {
-            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-            IpAddr::V6(ip) => ip,
+    fn ip(&mut self, ip: IpAddr) -> &mut Writer {
+        let (family, ip) = match ip {
+            IpAddr::V4(ip) => (4, ip.to_ipv6_mapped()),
+            IpAddr::V6(ip) => (6, ip),
         };
-        self.put([if address.is_ipv4() { 4 } else { 6 }]);
-        self.put(ip.octets()).put(address.port().to_le_bytes())
+        self.put([family]).put(ip.octets())
+    }
+
+    fn address(&mut self, address: SocketAddr) -> &mut Writer {
+        self.ip(address.ip()).put(address.port().to_le_bytes())
+    }
+
+    fn ports(&mut self, (first, count): (u16, u16)) -> &mut Writer {
+        self.put(first.to_le_bytes()).put(count.to_le_bytes())
+    }
+
+    fn welcome(&mut self, it: &Welcome) -> &mut Writer {
+        self.put([2]).put(it.version.to_le_bytes());
+        self.put(it.member.to_le_bytes()).put(it.mac);
+        let (rx, tx) = it.checksums;
+        self.put(it.mtu.to_le_bytes()).put([rx.into(), tx.into()]);
+        self.ports(it.ports);
+        let addresses = &it.addresses[..it.addresses.len().min(ADDRESSES_MAX)];
+        self.put([addresses.len() as u8]);
+        for (ip, prefix) in addresses {
+            self.ip(*ip).put([*prefix]);
+        }
+        let gateways = &it.gateways[..it.gateways.len().min(GATEWAYS_MAX)];
+        self.put([gateways.len() as u8]);
+        gateways.iter().fold(self, |out, ip| out.ip(*ip))
     }
 }
 
@@ -201,16 +241,51 @@ impl Reader<'_> {
         }
     }
 
-    fn address(&mut self) -> Result<SocketAddr, Malformed> {
+    fn bool(&mut self) -> Result<bool, Malformed> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed),
+        }
+    }
+
+    fn ip(&mut self) -> Result<IpAddr, Malformed> {
         let family = self.u8()?;
         let ip = Ipv6Addr::from(self.take::<16>()?);
-        let port = self.u16()?;
-        let ip = match (family, ip.to_ipv4_mapped()) {
-            (4, Some(ip)) => IpAddr::V4(ip),
-            (6, _) => IpAddr::V6(ip),
-            _ => return Err(Malformed),
-        };
-        Ok(SocketAddr::new(ip, port))
+        match (family, ip.to_ipv4_mapped()) {
+            (4, Some(ip)) => Ok(IpAddr::V4(ip)),
+            (6, _) => Ok(IpAddr::V6(ip)),
+            _ => Err(Malformed),
+        }
+    }
+
+    fn address(&mut self) -> Result<SocketAddr, Malformed> {
+        Ok(SocketAddr::new(self.ip()?, self.u16()?))
+    }
+
+    /// Up to `most` of something.
+    fn list<T>(
+        &mut self,
+        most: usize,
+        mut one: impl FnMut(&mut Self) -> Result<T, Malformed>,
+    ) -> Result<Vec<T>, Malformed> {
+        match usize::from(self.u8()?) {
+            len if len <= most => (0..len).map(|_| one(self)).collect(),
+            _ => Err(Malformed),
+        }
+    }
+
+    fn welcome(&mut self) -> Result<Welcome, Malformed> {
+        Ok(Welcome {
+            version: self.u16()?,
+            member: self.u32()?,
+            mac: self.take()?,
+            mtu: self.u16()?,
+            checksums: (self.bool()?, self.bool()?),
+            ports: (self.u16()?, self.u16()?),
+            addresses: self.list(ADDRESSES_MAX, |it| Ok((it.ip()?, it.u8()?)))?,
+            gateways: self.list(GATEWAYS_MAX, Self::ip)?,
+        })
     }
 }
 
@@ -229,14 +304,13 @@ impl Message {
                     .put(oldest.to_le_bytes())
                     .put(newest.to_le_bytes());
                 out.text(&it.name, NAME_MAX).put([it.mode as u8, it.cores]);
-                out.put(it.member.to_le_bytes())
+                out.put(it.member.to_le_bytes()).ports(it.ports)
             }
-            Message::Welcome(it) => {
-                out.put([2]).put(it.version.to_le_bytes());
-                out.put(it.member.to_le_bytes()).put(it.mac);
-                out.put(it.mtu.to_le_bytes()).put(it.buffers.to_le_bytes())
-            }
-            Message::Region { len } => out.put([3]).put(len.to_le_bytes()),
+            Message::Welcome(it) => out.welcome(it),
+            Message::Memory { packets, rings } => out
+                .put([3])
+                .put(packets.to_le_bytes())
+                .put(rings.to_le_bytes()),
             Message::Rings {
                 core,
                 offsets,
@@ -251,18 +325,15 @@ impl Message {
             Message::Claim(it) => {
                 out.put([6])
                     .put(it.number.to_le_bytes())
+                    .put([it.udp.into()])
                     .address(it.address);
                 out.text(&it.group, NAME_MAX).put([it.share as u8])
             }
             Message::Release { number } => out.put([7]).put(number.to_le_bytes()),
-            Message::Granted {
-                number,
-                port,
-                ports,
-            } => {
-                out.put([8]).put(number.to_le_bytes());
-                out.put(port.to_le_bytes()).put(ports.to_le_bytes())
-            }
+            Message::Granted { number, port } => out
+                .put([8])
+                .put(number.to_le_bytes())
+                .put(port.to_le_bytes()),
             Message::Refused { number, errno, why } => {
                 out.put([9]).put(number.to_le_bytes());
                 out.put(errno.to_le_bytes()).text(why, WHY_MAX)
@@ -289,15 +360,13 @@ impl Message {
                 },
                 cores: from.u8()?,
                 member: from.u32()?,
+                ports: (from.u16()?, from.u16()?),
             }),
-            2 => Message::Welcome(Welcome {
-                version: from.u16()?,
-                member: from.u32()?,
-                mac: from.take()?,
-                mtu: from.u16()?,
-                buffers: from.u32()?,
-            }),
-            3 => Message::Region { len: from.u64()? },
+            2 => Message::Welcome(from.welcome()?),
+            3 => Message::Memory {
+                packets: from.u64()?,
+                rings: from.u64()?,
+            },
             4 => Message::Rings {
                 core: from.u8()?,
                 log2: from.u8()?,
@@ -306,6 +375,7 @@ impl Message {
             5 => Message::Ready,
             6 => Message::Claim(Claim {
                 number: from.u32()?,
+                udp: from.bool()?,
                 address: from.address()?,
                 group: from.text(NAME_MAX)?,
                 share: match from.u8()? {
@@ -320,7 +390,6 @@ impl Message {
             8 => Message::Granted {
                 number: from.u32()?,
                 port: from.u16()?,
-                ports: from.u16()?,
             },
             9 => Message::Refused {
                 number: from.u32()?,
@@ -351,15 +420,25 @@ mod tests {
                 mode: Mode::Shared,
                 cores: 4,
                 member: 1 << 30,
+                ports: (0, 2_048),
             }),
             Message::Welcome(Welcome {
                 version: 2,
                 member: 77,
                 mac: [2, 0, 0, 1, 2, 3],
                 mtu: 1500,
-                buffers: 65_536,
+                checksums: (true, false),
+                ports: (32_768, 2_048),
+                addresses: vec![
+                    ("192.0.2.1".parse().unwrap(), 24),
+                    ("2001:db8::1".parse().unwrap(), 64),
+                ],
+                gateways: vec!["192.0.2.254".parse().unwrap()],
             }),
-            Message::Region { len: 1 << 40 },
+            Message::Memory {
+                packets: 1 << 40,
+                rings: 4_096,
+            },
             Message::Rings {
                 core: 3,
                 offsets: [1, 1 << 33, 64, u64::MAX],
@@ -368,12 +447,14 @@ mod tests {
             Message::Ready,
             Message::Claim(Claim {
                 number: 9,
+                udp: false,
                 address: address("192.0.2.1:80"),
                 group: "web".into(),
                 share: Share::Join,
             }),
             Message::Claim(Claim {
                 number: 10,
+                udp: true,
                 address: address("[2001:db8::1]:443"),
                 group: String::new(),
                 share: Share::Alone,
@@ -382,7 +463,6 @@ mod tests {
             Message::Granted {
                 number: 9,
                 port: 40_000,
-                ports: 64,
             },
             Message::Refused {
                 number: 10,

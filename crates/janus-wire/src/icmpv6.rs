@@ -9,6 +9,14 @@ use core::net::Ipv6Addr;
 
 pub use crate::icmp::LEN;
 
+/// The address of `mac` on its link (RFC 4291 appendix A, RFC 2464 section 5).
+#[must_use]
+pub fn link_local(mac: MacAddr) -> Ipv6Addr {
+    let [a, b, c, d, e, f] = mac.0;
+    let id = u64::from_be_bytes([a ^ 0x02, b, c, 0xff, 0xfe, d, e, f]);
+    Ipv6Addr::from_bits(0xfe80 << 112 | u128::from(id))
+}
+
 /// Bytes of a neighbour message that carries a link-layer address.
 pub const NEIGHBOUR_LEN: usize = 32;
 

@@ -13,7 +13,6 @@ mod questions;
 mod queue;
 mod refusal;
 mod ring;
-mod slots;
 mod socket;
 
 use std::io;
@@ -23,11 +22,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use janus_mem::{Depot, SLOT_SIZE, Slots};
-use janus_wire::{Link, MacAddr, ethernet};
+use janus_wire::{Link, MacAddr, ethernet, icmpv6};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::netdevice::name_to_index;
 
+use crate::backend::held::Held;
 use crate::backend::tap::{Interface, interface};
 use crate::counter::Counter;
 use crate::debug::opaque;
@@ -39,7 +39,6 @@ use program::{Address, Rules};
 use queue::XdpQueue;
 use refusal::Refusal;
 pub(crate) use refusal::{LINUX as KERNEL, RIGHTS};
-use slots::Held;
 use socket::{Place, Socket, Step, Umem};
 
 /// The most queues one interface is polled by.
@@ -199,7 +198,7 @@ impl Xdp {
             addresses.push(Address { addr, shared });
         }
         // The stack has this one too, if it speaks IPv6, and asks for neighbours from there.
-        let near = IpAddr::V6(device::link_local(mac));
+        let near = IpAddr::V6(icmpv6::link_local(mac));
         if self.addresses.iter().any(IpAddr::is_ipv6) && !self.addresses.contains(&near) {
             let shared = kernels.contains(&near);
             addresses.push(Address { addr: near, shared });
@@ -241,7 +240,7 @@ impl Opening<'_> {
         let mut waits = 0;
         loop {
             // SAFETY: the memory is a depot's, which the queue holds, and stays mapped until all its buffers are home; those
-            // that the kernel has are no handles meanwhile (`slots.rs`).
+            // that the kernel has are no handles meanwhile (`held.rs`).
             let opened = unsafe { Socket::open(self.umem, first, place, self.depth, self.copy) };
             match opened {
                 // Closed sockets leave their queue a moment later: so does the one of a process that was just ended.

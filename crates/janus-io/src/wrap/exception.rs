@@ -6,7 +6,7 @@
 //! What is told apart are addresses, not ports: an address is ours or the kernel's.
 
 use std::io;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -168,12 +168,6 @@ fn either(inner: &dyn Queue, tap: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(both)
 }
 
-/// The address that the stack takes on a link with this address.
-fn link_local(MacAddr([a, b, c, d, e, f]): MacAddr) -> Ipv6Addr {
-    let id = u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f]);
-    Ipv6Addr::from_bits(0xfe80 << 112 | u128::from(id))
-}
-
 struct ExceptionQueue {
     inner: Box<dyn Queue>,
     tap: OwnedFd,
@@ -311,7 +305,7 @@ impl ExceptionRouter {
     fn look(&mut self) {
         self.ours.clone_from(&self.named.addresses());
         if self.ours.iter().any(IpAddr::is_ipv6) {
-            self.ours.push(IpAddr::V6(link_local(self.mac)));
+            self.ours.push(IpAddr::V6(icmpv6::link_local(self.mac)));
         }
     }
 

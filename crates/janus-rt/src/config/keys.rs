@@ -33,8 +33,9 @@ keys! {
     /// I/O cores, one queue each; implies `split`.
     io_cores: Number<usize>, usually "1, when split";
 
-    /// Device that carries the packets; `xdp`: see [xdp.md](xdp.md); `dpdk`: a feature, see [dpdk.md](dpdk.md); `none`: connections within
-    /// this process only, on 127.0.0.1 and ::1 or the addresses that are given; `auto`: the portal.
+    /// Device that carries the packets; `xdp`: see [xdp.md](xdp.md); `dpdk`: a feature, see [dpdk.md](dpdk.md); `daemon`: one that other
+    /// programs share, see [processes.md](processes.md); `none`: connections within this process only, on 127.0.0.1 and ::1 or the addresses
+    /// that are given; `auto`: the portal.
     backend: BackendName = BackendName::Auto;
 
     /// TAP interface; made if it does not exist.
@@ -64,6 +65,12 @@ keys! {
 
     /// Device of `backend = "dpdk"`: a virtual one with its arguments (`net_tap0,iface=jt0`) or a place on a bus (`0000:03:00.0`).
     dpdk_device: Device;
+
+    /// Socket at which `backend = "daemon"` finds the daemon.
+    daemon_socket: File, usually "`/run/janus/io.sock`";
+
+    /// Ports for connections that the program begins, of which the daemon gives it as many as it has to spare: a power of two.
+    daemon_ports: Number<u16, 1> = 2048, expert;
 
     /// Further arguments for DPDK's environment, in one line; they go before what is chosen otherwise.
     dpdk_eal: Arguments = Vec::new(), expert;

@@ -476,6 +476,8 @@ fn what_is_said_of_any_key_is_shown() {
         tap_kernel_address = "192.0.2.9/24"
         tap_offloads = "false"
         dpdk_device = "net_null0"
+        daemon_socket = "io.sock"
+        daemon_ports = "256"
         dpdk_eal = "-m 64"
         dpdk_exception = "x0"
         dpdk_sleep_us = "7"

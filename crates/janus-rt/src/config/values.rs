@@ -30,7 +30,7 @@ own_forms! {
 
 words! {
     PlacementName { "combined" => Combined, "split" => Split }
-    BackendName { "auto" => Auto, "portal" => Portal, "tap" => Tap, "dpdk" => Dpdk, "xdp" => Xdp, "none" => None }
+    BackendName { "auto" => Auto, "portal" => Portal, "tap" => Tap, "dpdk" => Dpdk, "xdp" => Xdp, "daemon" => Daemon, "none" => None }
     xdp::Mode { "auto" => Auto, "native" => Native, "generic" => Generic }
     PolicyName { "fixed" => Fixed, "queue" => Queue, "service" => Service }
     SpeculativeAccept {
@@ -57,6 +57,7 @@ pub(crate) enum BackendName {
     Tap,
     Dpdk,
     Xdp,
+    Daemon,
     None,
 }
 

@@ -3,13 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use janus_csb::ShardId;
+use janus_io::member::Ports;
 use janus_io::steer::SocketPorts;
+use janus_tcp::PortBlock;
 
-use crate::control::DYNAMIC_FIRST;
 use crate::inbox::Owner;
 use crate::lock::Lock;
 
@@ -22,6 +24,10 @@ const CARRIED_MAX: usize = 256 << 10;
 /// One for each runtime.
 pub(crate) struct Datagrams {
     ports: Arc<SocketPorts>,
+    /// Ours to choose from.
+    block: PortBlock,
+    /// Where to ask for others.
+    member: Option<Ports>,
     owners: Lock<BTreeMap<u16, Owned>>,
 }
 
@@ -64,9 +70,15 @@ pub(crate) enum Way {
 }
 
 impl Datagrams {
-    pub(crate) fn new(ports: Arc<SocketPorts>) -> Datagrams {
+    pub(crate) fn new(
+        ports: Arc<SocketPorts>,
+        block: PortBlock,
+        member: Option<Ports>,
+    ) -> Datagrams {
         Datagrams {
             ports,
+            block,
+            member,
             owners: Lock::default(),
         }
     }
@@ -77,14 +89,21 @@ impl Datagrams {
         &self,
         owner: Owner,
         core: u8,
+        ip: IpAddr,
         port: u16,
         draw: impl FnMut() -> u64,
     ) -> io::Result<u16> {
         let mut owners = self.owners.lock();
         let port = match port {
-            0 => any_free(&owners, draw)?,
+            0 => any_free(&owners, self.block, draw)?,
             port => port,
         };
+        if let Some(member) = &self.member
+            && !self.block.has(port)
+            && !owners.contains_key(&port)
+        {
+            member.claim(true, SocketAddr::new(ip, port))?;
+        }
         let entry = owners.entry(port).or_insert_with(|| Owned {
             owner,
             sockets: 0,
@@ -109,6 +128,9 @@ impl Datagrams {
             if entry.sockets == 0 {
                 owners.remove(&port);
                 self.ports.take(port);
+                if let Some(member) = &self.member {
+                    member.release(true, port);
+                }
             }
         }
     }
@@ -137,10 +159,13 @@ impl Datagrams {
     }
 }
 
-fn any_free(owners: &BTreeMap<u16, Owned>, mut draw: impl FnMut() -> u64) -> io::Result<u16> {
-    let span = u64::from(u16::MAX - DYNAMIC_FIRST) + 1;
-    let drawn = || Some(DYNAMIC_FIRST + (draw() % span) as u16);
-    let in_order = DYNAMIC_FIRST..=u16::MAX;
+fn any_free(
+    owners: &BTreeMap<u16, Owned>,
+    block: PortBlock,
+    mut draw: impl FnMut() -> u64,
+) -> io::Result<u16> {
+    let drawn = || Some(block.port(draw() as u32));
+    let in_order = (0..u32::from(block.count)).map(|number| block.port(number));
     std::iter::from_fn(drawn)
         .take(DRAWS)
         .chain(in_order)
@@ -156,6 +181,9 @@ fn any_free(owners: &BTreeMap<u16, Owned>, mut draw: impl FnMut() -> u64) -> io:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use janus_tcp::DYNAMIC_FIRST;
+
+    const ANY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 
     fn owner(number: u16) -> Owner {
         Owner { number, life: 1 }
@@ -163,8 +191,8 @@ mod tests {
 
     #[test]
     fn the_first_core_has_the_port_until_its_last_socket_is_gone() {
-        let table = Datagrams::new(Arc::default());
-        let claim = |number: u16, port| table.claim(owner(number), number as u8, port, || 7);
+        let table = Datagrams::new(Arc::default(), PortBlock::DYNAMIC, None);
+        let claim = |number: u16, port| table.claim(owner(number), number as u8, ANY, port, || 7);
         assert_eq!(claim(1, 53).unwrap(), 53);
         assert_eq!(claim(1, 53).unwrap(), 53);
         assert_eq!(claim(2, 53).unwrap_err().kind(), io::ErrorKind::AddrInUse);
@@ -184,10 +212,10 @@ mod tests {
 
     #[test]
     fn no_more_is_under_way_than_there_is_room_for() {
-        let table = Datagrams::new(Arc::default());
+        let table = Datagrams::new(Arc::default(), PortBlock::DYNAMIC, None);
         for (number, port) in [(1, 53), (2, 54)] {
             table
-                .claim(owner(number), number as u8, port, || 7)
+                .claim(owner(number), number as u8, ANY, port, || 7)
                 .unwrap();
         }
         let carried = |port| match table.way(owner(3), port, vec![1; 65_000].into()) {
@@ -209,8 +237,8 @@ mod tests {
 
     #[test]
     fn any_port_is_a_drawn_one_or_the_first_that_is_free() {
-        let table = Datagrams::new(Arc::default());
-        let claim = |drawn| table.claim(owner(1), 0, 0, || drawn);
+        let table = Datagrams::new(Arc::default(), PortBlock::DYNAMIC, None);
+        let claim = |drawn| table.claim(owner(1), 0, ANY, 0, || drawn);
         assert_eq!(claim(1_000).unwrap(), DYNAMIC_FIRST + 1_000);
         // The same numbers again: the drawn ones are taken.
         assert_eq!(claim(1_000).unwrap(), DYNAMIC_FIRST);

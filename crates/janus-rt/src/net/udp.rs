@@ -417,10 +417,11 @@ fn open(ctx: &CoreContext, address: SocketAddr) -> io::Result<UdpSocket> {
     }
     let core = u64::from(ctx.core);
     let draw = || ctx.on_stack(|stack, _| stack.next_random(core));
+    let (ip, port) = (address.ip(), address.port());
     let port = ctx
         .shared
         .datagrams
-        .claim(ctx.owner, ctx.core, address.port(), draw)?;
+        .claim(ctx.owner, ctx.core, ip, port, draw)?;
     let local = SocketAddr::new(address.ip(), port);
     match ctx.on_stack(|stack, _| stack.udp_bind(local)) {
         Ok(id) => Ok(UdpSocket {

@@ -1,5 +1,7 @@
 //! The devices a runtime can be built on.
 
+use std::path::PathBuf;
+
 use janus_io::Backend;
 use janus_io::xdp::Ports;
 
@@ -45,6 +47,11 @@ pub enum BackendChoice {
         interface: String,
         /// Ports that are ours, such as `"80,53/udp".parse()?`; none: all packets for our addresses are.
         ports: Ports,
+    },
+    /// The device of a daemon, which other programs share.
+    Daemon {
+        /// The daemon's socket.
+        socket: PathBuf,
     },
     /// A device that the program brings.
     Custom(Box<dyn Backend>),

@@ -5,24 +5,27 @@ mod device;
 mod dpdk;
 mod fabric;
 mod gate;
+mod member;
 mod pin;
 mod secrets;
 mod seed;
 mod steering;
 mod threads;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use janus_csb::{Balancer, Phase, ShardEnd};
-use janus_io::IoCore;
 use janus_io::park::{Parker, Unparker};
+use janus_io::{IoCore, Queue};
 use janus_mem::{Depot, Growth, Toucher};
+use janus_tcp::{Interface, PortBlock};
 
 use super::{BackendChoice, BuildError};
 use crate::admin::AdminPort;
 use crate::admission::Ingress;
 use crate::clock::Clock;
-use crate::config::{LiveSettings, Settings};
+use crate::config::{ConfigError, LiveSettings, Settings};
 use crate::control::alarms::Alarms;
 use crate::control::conductor::Conductor;
 use crate::control::datagrams::Datagrams;
@@ -57,6 +60,54 @@ pub(crate) struct Prepared {
     keeper: Option<Keeper>,
 }
 
+/// A device that is open, and what the settings say of it.
+#[non_exhaustive]
+pub struct OpenDevice {
+    /// Its one queue.
+    pub queue: Box<dyn Queue>,
+    /// Where its packets' buffers are from.
+    pub depot: Arc<Depot>,
+    /// Addresses and routes.
+    pub interface: Interface,
+}
+
+impl OpenDevice {
+    /// Routers for all other networks.
+    pub fn gateways(&self) -> impl Iterator<Item = IpAddr> {
+        let v4 = self.interface.gateway.map(IpAddr::V4);
+        v4.into_iter()
+            .chain(self.interface.gateway_v6.map(IpAddr::V6))
+    }
+}
+
+pub(super) fn open_device(
+    settings: &Settings,
+    backend: BackendChoice,
+) -> Result<OpenDevice, BuildError> {
+    let growth = Growth::Ahead(Toucher::spawn().map_err(BuildError::system)?);
+    let depot = Depot::new(settings.packet_buffers, &growth).map_err(BuildError::system)?;
+    let (_, key) = secrets::secrets(settings.seed).map_err(BuildError::system)?;
+    let parker = Parker::new().map_err(BuildError::system)?;
+    let mailbox = Arc::new(ControlMailbox::new(1, 0, parker.unparker()));
+    let clock = Clock::start();
+    if settings.address.dhcp {
+        let problem = "what carries packets itself is given its addresses";
+        return Err(ConfigError::value("address", problem.into()).into());
+    }
+    let device = device::open(settings, backend, &depot, &growth, &key, clock, &mailbox)?;
+    if device.portal.is_some() {
+        let problem = "the portal is no device: choose `tap`, `xdp` or `dpdk`";
+        return Err(ConfigError::value("backend", problem.into()).into());
+    }
+    let queue = device.queues.into_iter().next();
+    let queue = queue.ok_or_else(|| BuildError::Device("the device has no queue".into()))?;
+    Ok(OpenDevice {
+        queue,
+        depot,
+        interface: device.interface,
+    })
+}
+
 impl Prepared {
     pub(super) fn open(
         settings: Settings,
@@ -69,17 +120,31 @@ impl Prepared {
         let cores = settings.cores.count;
         let admin = settings.admin.map(AdminPort::open).transpose()?;
         let growth = Growth::Ahead(Toucher::spawn().map_err(BuildError::system)?);
-        let depot = Depot::new(settings.packet_buffers, &growth).map_err(BuildError::system)?;
         let parker = Parker::new().map_err(BuildError::system)?;
         let io_cores = settings.io_cores.unwrap_or(0);
         let mailbox = Arc::new(ControlMailbox::new(cores, io_cores, parker.unparker()));
         let (secrets, key) = secrets::secrets(settings.seed).map_err(BuildError::system)?;
 
         let backend = backend.unwrap_or_default();
-        let mut device = device::open(&settings, backend, &depot, &growth, &key, clock, &mailbox)?;
+        let (depot, joining) = match member::socket(&settings, &backend) {
+            Some(socket) => {
+                let (depot, memory) =
+                    Depot::shared(settings.packet_buffers, &growth).map_err(BuildError::system)?;
+                (depot, Some((socket, memory)))
+            }
+            None => {
+                let depot = Depot::new(settings.packet_buffers, &growth);
+                (depot.map_err(BuildError::system)?, None)
+            }
+        };
+        let mut device = match joining {
+            Some((socket, memory)) => member::open(&settings, &socket, &depot, memory, clock)?,
+            None => device::open(&settings, backend, &depot, &growth, &key, clock, &mailbox)?,
+        };
         let keeper = lease(&settings, &mut device, &depot, clock)?;
 
         let interface = device.interface;
+        let block = interface.ports.unwrap_or(PortBlock::DYNAMIC);
         let mut steering = Steering::new(&settings, &key, &interface, device.leads_outside)
             .map_err(BuildError::system)?;
         let steerers = steering.steerers(&settings, &interface, &secrets, &mailbox, clock);
@@ -94,6 +159,7 @@ impl Prepared {
             balancer: balancer.clone(),
             mailbox: mailbox.clone(),
             portal: device.portal,
+            member: device.member.clone(),
             ending: ending.clone(),
         };
         let pulses: Vec<Arc<_>> = fabric.bells.iter().map(|_| Arc::default()).collect();
@@ -109,7 +175,7 @@ impl Prepared {
             flow_names: steering.flow_names,
             control: Arc::new(Control::new(cores, Box::new(gate))),
             signals: Arc::new(Signals::new(mailbox.clone())),
-            datagrams: Datagrams::new(steering.sockets),
+            datagrams: Datagrams::new(steering.sockets, block, device.member),
             ingress: Arc::new(Ingress {
                 counters: fabric.counters(),
                 admission: steering.admission,

@@ -84,13 +84,5 @@ impl Walks {
     }
 }
 
-/// First of the ports that are the stack's to choose (RFC 6335 section 6: the dynamic range). It ends with the last port.
-pub const DYNAMIC_FIRST: u16 = 49_152;
-
-/// How many those are: a power of two, so that a walk passes all of them.
-pub(crate) const DYNAMIC_PORTS: u32 = (1 << 16) - DYNAMIC_FIRST as u32;
-
-const _: () = assert!(DYNAMIC_PORTS.is_power_of_two());
-
 #[cfg(test)]
 mod tests;

@@ -81,6 +81,43 @@ pub struct Interface {
     /// This stack answers ARP requests and neighbour solicitations. Of the stacks that share a device, and all hear
     /// them, one does.
     pub answers: bool,
+    /// Ports that are this stack's to choose from, where others have our addresses too.
+    pub ports: Option<PortBlock>,
+}
+
+/// First of the ports that are the stack's to choose (RFC 6335 section 6: the dynamic range). It ends with the last port.
+pub const DYNAMIC_FIRST: u16 = 49_152;
+
+/// Ports that follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortBlock {
+    /// The first.
+    pub first: u16,
+    /// How many: a power of two, so that a walk passes all of them.
+    pub count: u16,
+}
+
+impl PortBlock {
+    /// The dynamic ports (RFC 6335 section 6).
+    pub const DYNAMIC: PortBlock = PortBlock {
+        first: DYNAMIC_FIRST,
+        count: ((1 << 16) - DYNAMIC_FIRST as u32) as u16,
+    };
+
+    /// Whether a port is one of them.
+    #[must_use]
+    pub fn has(self, port: u16) -> bool {
+        port.checked_sub(self.first)
+            .is_some_and(|at| at < self.count)
+    }
+
+    /// One of them for any number.
+    #[inline]
+    #[must_use]
+    pub fn port(self, number: u32) -> u16 {
+        self.first
+            .wrapping_add((number % u32::from(self.count.max(1))) as u16)
+    }
 }
 
 impl Interface {
@@ -98,6 +135,7 @@ impl Interface {
             tx_checksum: false,
             rx_checksum: false,
             answers: true,
+            ports: None,
         }
     }
 
@@ -107,7 +145,7 @@ impl Interface {
         let speaks_v6 = self.addresses.iter().any(|own| own.addr.is_ipv6());
         let has_one = self.addresses.iter().any(|own| is_link_local(own.addr));
         if self.link == Link::Ethernet && speaks_v6 && !has_one {
-            let own = IpCidr::new(link_local(self.mac), 64);
+            let own = IpCidr::new(icmpv6::link_local(self.mac), 64);
             self.addresses.push(own);
         }
         self
@@ -266,13 +304,6 @@ pub(crate) fn may_be_peer_v6(addr: Ipv6Addr) -> bool {
 /// device in front of a stack like this one hears all).
 pub(crate) fn is_in_group(own: Ipv6Addr, group: Ipv6Addr) -> bool {
     group == ALL_NODES || group == icmpv6::solicited_node(own)
-}
-
-/// The address of `mac` on its link (RFC 4291 appendix A, RFC 2464 section 5).
-pub(crate) fn link_local(mac: MacAddr) -> Ipv6Addr {
-    let [a, b, c, d, e, f] = mac.0;
-    let id = u64::from_be_bytes([a ^ 0x02, b, c, 0xff, 0xfe, d, e, f]);
-    Ipv6Addr::from_bits(0xfe80 << 112 | u128::from(id))
 }
 
 /// Everybody on the link.

@@ -161,3 +161,10 @@ proptest! {
         prop_assert!(theirs.is_checksum_valid(src.octets(), dst.octets()));
     }
 }
+
+#[test]
+fn the_link_local_address_is_made_of_the_hardware_address() {
+    let mac = MacAddr([0x02, 0x11, 0x22, 0x33, 0x44, 0x55]);
+    let expected: Ipv6Addr = "fe80::11:22ff:fe33:4455".parse().unwrap();
+    assert_eq!(link_local(mac), expected);
+}

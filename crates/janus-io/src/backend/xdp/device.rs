@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use janus_wire::{MacAddr, icmpv6};
+use janus_wire::icmpv6;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Updater, ioctl};
@@ -148,29 +148,6 @@ unsafe fn address(at: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
-/// The link-local address that belongs to a hardware address (RFC 4291 appendix A): the stack has it beside any other, and
-/// as a rule the kernel has it too.
-pub(super) fn link_local(MacAddr([a, b, c, d, e, f]): MacAddr) -> Ipv6Addr {
-    Ipv6Addr::from([
-        0xfe,
-        0x80,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        a ^ 2,
-        b,
-        c,
-        0xff,
-        0xfe,
-        d,
-        e,
-        f,
-    ])
-}
-
 /// Has the interface take in questions for these IPv6 addresses, which come to a group of their own: for as long as the
 /// socket is open.
 pub(super) fn listen_to_groups(interface: u32, own: &[Ipv6Addr]) -> Result<OwnedFd, Errno> {
@@ -206,12 +183,5 @@ mod tests {
                 .unwrap()
                 .contains(&Ipv4Addr::LOCALHOST.into())
         );
-    }
-
-    #[test]
-    fn the_link_local_address_is_made_of_the_hardware_address() {
-        let mac = MacAddr([0x02, 0x11, 0x22, 0x33, 0x44, 0x55]);
-        let expected: Ipv6Addr = "fe80::11:22ff:fe33:4455".parse().unwrap();
-        assert_eq!(link_local(mac), expected);
     }
 }

@@ -8,9 +8,9 @@ use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 
 use super::attached::Attached;
-use super::slots::Held;
 use super::socket::{Desc, Socket};
 use super::{XdpCounters, questions::Questions};
+use crate::backend::held::Held;
 use crate::backend::sound;
 use crate::queue::{Batch, Caps, Queue, retire};
 

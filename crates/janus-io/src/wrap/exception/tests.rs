@@ -73,7 +73,7 @@ fn ask(op: arp::Op, sender: &str, target: &str) -> Vec<u8> {
 }
 
 fn solicit(target: &str) -> Vec<u8> {
-    let target: Ipv6Addr = target.parse().unwrap();
+    let target: std::net::Ipv6Addr = target.parse().unwrap();
     let mut message = vec![135, 0, 0, 0, 0, 0, 0, 0];
     message.extend_from_slice(&target.octets());
     v6("ff02::1:ff00:1", proto::ICMPV6, &message)

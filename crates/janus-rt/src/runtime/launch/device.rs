@@ -7,9 +7,10 @@ use std::time::Duration;
 use janus_io::aside::{self, Aside};
 use janus_io::exception::Ours;
 use janus_io::faults::{FaultCounters, FaultyBackend};
+use janus_io::member::Ports;
 use janus_io::tap::Tap;
 use janus_io::trace::{Trace, TracedBackend};
-use janus_io::xdp::{Ports, Xdp};
+use janus_io::xdp::{self, Xdp};
 use janus_io::{Backend, LossesFn, Queue, wire};
 use janus_mem::{Depot, Growth};
 use janus_tcp::{Config, Interface, IpCidr, Route, Stack};
@@ -74,6 +75,8 @@ pub(super) struct Device {
     pub(super) aside: Option<Aside>,
     /// The addresses of which it hands over packets, where they may change.
     pub(super) taken: Option<Ours>,
+    /// Where to ask for ports, where others have our addresses too.
+    pub(super) member: Option<Ports>,
 }
 
 pub(super) fn open(
@@ -114,15 +117,24 @@ pub(super) fn open(
                 open_outside(settings, clock, backend)
             })
         }
-        (BackendChoice::Xdp { interface, ports }, _) => {
-            open_outside(settings, clock, xdp(settings, &interface, &ports, depot))
-        }
+        (BackendChoice::Xdp { interface, ports }, _) => open_outside(
+            settings,
+            clock,
+            on_interface(settings, &interface, &ports, depot),
+        ),
         (BackendChoice::Auto, BackendName::Xdp) => {
             let interface = named(settings.xdp_interface.as_deref(), NO_INTERFACE)?;
             let ports = &settings.xdp_ports;
-            open_outside(settings, clock, xdp(settings, interface, ports, depot))
+            open_outside(
+                settings,
+                clock,
+                on_interface(settings, interface, ports, depot),
+            )
         }
         (BackendChoice::Auto, BackendName::None) => open_none(settings, clock),
+        (BackendChoice::Daemon { .. }, _) | (BackendChoice::Auto, BackendName::Daemon) => {
+            unreachable!("a member is opened with its depot")
+        }
         (BackendChoice::Custom(backend), _) => {
             // Only the program knows whether it does; what it brings may be a wire in memory.
             open_outside(settings, clock, backend).map(|device| Device {
@@ -164,7 +176,7 @@ fn may_ask(settings: &Settings, choice: &BackendChoice) -> Result<(), ConfigErro
 }
 
 /// A device whose far end is not ours, with an interface of its own address.
-fn open_outside(
+pub(super) fn open_outside(
     settings: &Settings,
     clock: Clock,
     backend: Box<dyn Backend>,
@@ -206,6 +218,7 @@ fn open_outside(
         losses,
         aside,
         taken: None,
+        member: None,
     })
 }
 
@@ -286,7 +299,12 @@ fn configured_tap(settings: &Settings) -> Tap {
 }
 
 /// The AF_XDP device on an interface: packets for our addresses, received into our buffers.
-fn xdp(settings: &Settings, interface: &str, ports: &Ports, depot: &Arc<Depot>) -> Box<Xdp> {
+fn on_interface(
+    settings: &Settings,
+    interface: &str,
+    ports: &xdp::Ports,
+    depot: &Arc<Depot>,
+) -> Box<Xdp> {
     let xdp = Xdp::new(interface, depot.clone()).with_mode(settings.xdp_mode);
     let own = addresses(settings).into_iter().map(|own| own.addr);
     let xdp = own.fold(xdp, Xdp::with_address);
@@ -366,6 +384,7 @@ fn open_portal(
         losses: opened.losses,
         aside: None,
         taken: None,
+        member: None,
     })
 }
 

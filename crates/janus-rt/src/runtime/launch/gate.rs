@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use janus_csb::{Balancer, Draft};
+use janus_io::member::Ports;
 
 use crate::control::Front;
 use crate::control::conductor::enter_port;
@@ -18,14 +19,17 @@ pub(crate) struct Gate {
     pub(crate) balancer: Arc<Lock<Balancer>>,
     pub(crate) mailbox: Arc<ControlMailbox>,
     pub(crate) portal: Option<Portal>,
+    /// Where the ports are the daemon's to give.
+    pub(crate) member: Option<Ports>,
     pub(crate) ending: Arc<Ending>,
 }
 
 impl Front for Gate {
     fn open(&mut self, address: SocketAddr) -> io::Result<u16> {
-        match &mut self.portal {
-            Some(portal) => portal.open(address),
-            None => Ok(0),
+        match (&mut self.portal, &self.member) {
+            (Some(portal), _) => portal.open(address),
+            (None, Some(member)) => member.claim(false, address),
+            (None, None) => Ok(0),
         }
     }
 
@@ -59,6 +63,9 @@ impl Front for Gate {
     fn close(&mut self, port: u16) {
         if let Some(portal) = &mut self.portal {
             portal.close(port);
+        }
+        if let Some(member) = &self.member {
+            member.release(false, port);
         }
     }
 
@@ -99,6 +106,7 @@ mod tests {
             balancer: Arc::new(Lock::new(balancer)),
             mailbox: mailbox.clone(),
             portal: None,
+            member: None,
             ending: Arc::new(Ending::new(Vec::new())),
         };
         mailbox.want_port(80, &[2]);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use janus_wire::{FlowKey, SeqNum, StampBase};
 
 use crate::congestion::{self, INITIAL_SEGMENTS};
-use crate::ip::walks::{DYNAMIC_FIRST, DYNAMIC_PORTS};
 use crate::rules::error::Error;
+use crate::rules::interface::PortBlock;
 use crate::rules::isn;
 use crate::rules::profile::{DEFAULT, SocketOptions};
 use crate::stack::Stack;
@@ -253,7 +253,7 @@ impl Stack {
         }
     }
 
-    /// Opens a connection from the first dynamic port for which `leads_here` says that its packets come to this stack, and
+    /// Opens a connection from the first port of ours to choose for which `leads_here` says that its packets come to this stack, and
     /// which is free. The order in which ports are tried is the destination's own (RFC 6056 section 3.3.4): who sees
     /// those of connections to itself cannot foresee others'. An unspecified `local` means the interface's own address
     /// towards the peer.
@@ -270,8 +270,9 @@ impl Stack {
         let local = self.own_address(local, remote.ip())?;
         let walk = (self.host.source_ports()).walk(local, remote.ip(), remote.port(), now);
         let mut error = Error::NoSourcePort;
-        for step in 0..DYNAMIC_PORTS {
-            let port = DYNAMIC_FIRST + (walk.number(step) % DYNAMIC_PORTS) as u16;
+        let ports = self.rules.interface().ports.unwrap_or(PortBlock::DYNAMIC);
+        for step in 0..u32::from(ports.count) {
+            let port = ports.port(walk.number(step));
             let local = SocketAddr::new(local, port);
             let flow = FlowKey::new(remote, local).ok_or(Error::InvalidAddress)?;
             if local == remote {

@@ -7,6 +7,7 @@ use janus_wire::FlowKey;
 
 use super::*;
 use crate::Config;
+use crate::DYNAMIC_FIRST;
 use crate::rules::error::Error;
 use crate::rules::profile::SocketOptions;
 use crate::testing::{A, A_V6, B, B_V6, Pair, slot};
@@ -51,7 +52,7 @@ fn a_free_port_that_leads_here() {
         let none = connect(&mut pair, to, |_| false);
         assert_eq!(none, Err(Error::NoSourcePort));
         let asked = pair.a.stack.counters().ports_elsewhere - before;
-        assert_eq!(asked, u64::from(DYNAMIC_PORTS));
+        assert_eq!(asked, u64::from(PortBlock::DYNAMIC.count));
         assert_eq!(pair.a.stack.connections(), 2);
     }
 }
@@ -62,7 +63,7 @@ fn all_that_lead_here_are_found_and_few_others_are_asked_about() {
     let mut pair = Pair::new(&Config::default(), 1);
     let mut ports = BTreeSet::new();
     let mut asked = 0;
-    for opened in 0..DYNAMIC_PORTS / 4 - 100 {
+    for opened in 0..PortBlock::DYNAMIC.count / 4 - 100 {
         let leads_here = |flow: &FlowKey| {
             asked += 1;
             ours(flow)

@@ -1,13 +1,13 @@
-//! Our packet buffers as the kernel sees them: places in one piece of memory. A buffer given to the kernel is a number
-//! there, not a handle; this table says which ones the kernel has and what for, makes handles of them when they come back,
-//! and brings all of them home when the socket is gone.
+//! Our packet buffers as another side of one piece of memory sees them, the kernel or a daemon: places in it. A buffer that the other side
+//! has is a number there, not a handle; this table says which ones it has and what for, makes handles of them when they come back, and brings
+//! all of them home when the other side is gone.
 
 use janus_mem::{Frame, PacketBuf, SLOT_SIZE, Slots};
 
-/// Purpose for which the kernel has a buffer.
+/// Purpose for which the other side has a buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Holding {
-    /// Not held by the kernel.
+    /// It has not.
     #[default]
     Ours,
     /// To receive into.
@@ -16,17 +16,17 @@ enum Holding {
     Sending(u16, u16, u32),
 }
 
-/// The buffers one socket's kernel side holds.
-pub(super) struct Held {
+/// The buffers that the other side of one queue holds.
+pub(crate) struct Held {
     region: u16,
     /// By slot, from 0.
     holdings: Vec<Holding>,
-    pub(super) filling: u32,
-    pub(super) sending: u32,
+    pub(crate) filling: u32,
+    pub(crate) sending: u32,
 }
 
 impl Held {
-    pub(super) fn new(slots: &Slots) -> Self {
+    pub(crate) fn new(slots: &Slots) -> Self {
         Self {
             region: slots.region,
             holdings: vec![Holding::Ours; slots.count as usize],
@@ -35,18 +35,18 @@ impl Held {
         }
     }
 
-    /// Gives the kernel a buffer to receive into: its address there. A buffer of another region comes back.
+    /// Gives away a buffer to receive into: its address there. A buffer of another region comes back.
     #[inline]
-    pub(super) fn fill(&mut self, buf: PacketBuf) -> Result<u64, PacketBuf> {
+    pub(crate) fn fill(&mut self, buf: PacketBuf) -> Result<u64, PacketBuf> {
         let (slot, _) = self.slot_of(buf)?;
         self.holdings[slot] = Holding::Filling;
         self.filling += 1;
         Ok(address(slot, 0))
     }
 
-    /// Gives the kernel a frame to send: its address and length there. One of another region comes back.
+    /// Gives away a frame to send: its address and length there. One of another region comes back.
     #[inline]
-    pub(super) fn send(&mut self, frame: Frame) -> Result<(u64, u16), Frame> {
+    pub(crate) fn send(&mut self, frame: Frame) -> Result<(u64, u16), Frame> {
         let Frame { buf, len, tag, key } = frame;
         match self.slot_of(buf) {
             Ok((slot, off)) => {
@@ -58,9 +58,9 @@ impl Held {
         }
     }
 
-    /// The kernel has received `len` bytes at `address`. `None` if it never had that buffer for it.
+    /// The other side has received `len` bytes at `address`. `None` if it never had that buffer for it.
     #[inline]
-    pub(super) fn received(&mut self, address: u64, len: u32) -> Option<Frame> {
+    pub(crate) fn received(&mut self, address: u64, len: u32) -> Option<Frame> {
         let (slot, off) = self.place(address)?;
         let fits = usize::from(off) + len as usize <= SLOT_SIZE;
         if self.holdings[slot] != Holding::Filling || !fits {
@@ -68,13 +68,13 @@ impl Held {
         }
         self.holdings[slot] = Holding::Ours;
         self.filling -= 1;
-        // SAFETY: the table says that the kernel had it, so no handle exists; it says so no more.
+        // SAFETY: the table says that the other side had it, so no handle exists; it says so no more.
         Some(Frame::new(unsafe { self.handle(slot, off) }, len as u16))
     }
 
-    /// The kernel has sent what is at `address`. `None` if it was not given to it.
+    /// The other side has sent what is at `address`. `None` if it was not given to it.
     #[inline]
-    pub(super) fn sent(&mut self, address: u64) -> Option<Frame> {
+    pub(crate) fn sent(&mut self, address: u64) -> Option<Frame> {
         let (slot, off) = self.place(address)?;
         let Holding::Sending(len, tag, key) = self.holdings[slot] else {
             return None;
@@ -93,12 +93,12 @@ impl Held {
     /// All buffers back, wherever they were.
     ///
     /// # Safety
-    /// The socket is closed: the kernel writes into none of them any more.
-    pub(super) unsafe fn bring_home(&mut self) {
+    /// The other side writes into none of them any more.
+    pub(crate) unsafe fn bring_home(&mut self) {
         for slot in 0..self.holdings.len() {
             if self.holdings[slot] != Holding::Ours {
                 self.holdings[slot] = Holding::Ours;
-                // SAFETY: the table said that the kernel had it, and by the caller it has it no more.
+                // SAFETY: the table said that the other side had it, and by the caller it has it no more.
                 drop(unsafe { self.handle(slot, 0) });
             }
         }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_had_comes_home_and_strangers_are_handed_back() {
+    fn what_the_other_side_had_comes_home_and_strangers_are_handed_back() {
         let depot = Depot::new(256, &Growth::Inline).unwrap();
         let mut held = Held::new(&depot.ready_all().unwrap());
         let mut pool = depot.pool();
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(stranger.buf.off(), janus_mem::HEADROOM);
         drop((pool, stranger));
         assert_eq!(depot.stats().outstanding, 80);
-        // SAFETY: there is no kernel in this test.
+        // SAFETY: there is no other side in this test.
         unsafe { held.bring_home() };
         assert_eq!(
             (depot.stats().outstanding, other.stats().outstanding),

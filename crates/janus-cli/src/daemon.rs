@@ -1,0 +1,88 @@
+//! `janus daemon`: one device for several programs.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use janus_daemon::{Daemon, Rule, Settings};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Socket at which programs ask to be taken in.
+    #[arg(long, default_value = "/run/janus/io.sock")]
+    socket: PathBuf,
+    /// Who may have which ports besides root and the daemon's own user: `www-data:80`, `any:1024-65535`. May be said several times.
+    #[arg(long)]
+    allow: Vec<Allow>,
+}
+
+/// A rule, as it is written.
+#[derive(Clone, Debug)]
+struct Allow(Rule);
+
+impl FromStr for Allow {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Allow, String> {
+        let hint = || format!("`{text}` is no rule such as `www-data:80` or `any:1024-65535`");
+        let (user, ports) = text.rsplit_once(':').ok_or_else(hint)?;
+        let user = match user {
+            "any" => None,
+            name => Some(number_of(name)?),
+        };
+        let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
+        let port = |text: &str| text.parse::<u16>().map_err(|_| hint());
+        let ports: RangeInclusive<u16> = port(first)?..=port(last)?;
+        match ports.is_empty() {
+            true => Err(hint()),
+            false => Ok(Allow(Rule { user, ports })),
+        }
+    }
+}
+
+/// A user's number.
+fn number_of(name: &str) -> Result<u32, String> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let line = users
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let number = line.and_then(|rest| rest.split(':').nth(1)?.parse().ok());
+    number.ok_or_else(|| format!("there is no user `{name}` in /etc/passwd: give its number"))
+}
+
+pub(crate) fn run(args: Args) -> janus::Result<ExitCode> {
+    let settings = Settings {
+        socket: args.socket,
+        allow: args.allow.into_iter().map(|Allow(rule)| rule).collect(),
+        signals: true,
+    };
+    let daemon = Daemon::open(janus::Runtime::builder(), &settings)?;
+    let counters = daemon.counters();
+    println!("janus: programs may join at {}", settings.socket.display());
+    daemon.run()?;
+    println!("janus: {counters}");
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_say_who_may_what() {
+        let rule = |text: &str| {
+            text.parse::<Allow>()
+                .map(|Allow(rule)| (rule.user, rule.ports))
+        };
+        assert_eq!(rule("any:1024-65535"), Ok((None, 1_024..=65_535)));
+        assert_eq!(rule("root:80"), Ok((Some(0), 80..=80)));
+        assert_eq!(rule("1234:80"), Ok((Some(1_234), 80..=80)));
+        for wrong in ["80", "root:", "root:9-8", "root:70000", "nobody at all:80"] {
+            assert!(rule(wrong).is_err(), "{wrong}");
+        }
+    }
+}

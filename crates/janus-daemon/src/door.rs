@@ -1,0 +1,110 @@
+//! The socket at which programs ask to be taken in, and who may what.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use janus_shm::Link;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
+    socket_with,
+};
+
+use crate::{Rule, Settings};
+
+/// Programs that ask at the same time.
+const BACKLOG: i32 = 64;
+
+pub(crate) struct Door {
+    socket: OwnedFd,
+    path: PathBuf,
+    rules: Vec<Rule>,
+}
+
+impl Door {
+    pub(crate) fn open(settings: &Settings) -> io::Result<Door> {
+        let path = settings.socket.clone();
+        let says = |error: io::Error, what: &str| {
+            let text = format!("the socket {} {what}: {error}", path.display());
+            io::Error::new(error.kind(), text)
+        };
+        let address = SocketAddrUnix::new(&path)
+            .map_err(|errno| says(errno.into(), "cannot have that name"))?;
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(|error| says(error, "has no folder"))?;
+        }
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let new = || socket_with(family, kind, SocketFlags::CLOEXEC, None);
+        match connect(&new()?, &address) {
+            Ok(()) => {
+                let text = format!("another daemon listens at {} already", path.display());
+                return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
+            }
+            // What a daemon that ended has left.
+            Err(Errno::CONNREFUSED) => {
+                fs::remove_file(&path).map_err(|error| says(error, "is in the way"))?;
+            }
+            Err(_) => {}
+        }
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(family, kind, flags, None)?;
+        bind(&socket, &address).map_err(|errno| says(errno.into(), "cannot be made"))?;
+        // Where others may claim something they must be able to ask; the kernel says who asks.
+        let mode = match settings.allow.is_empty() {
+            true => 0o600,
+            false => 0o666,
+        };
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode))
+            .map_err(|error| says(error, "cannot be given its rights"))?;
+        listen(&socket, BACKLOG)?;
+        Ok(Door {
+            socket,
+            path,
+            rules: settings.allow.clone(),
+        })
+    }
+
+    /// One who asks, if there is one.
+    pub(crate) fn next(&self) -> io::Result<Option<Link>> {
+        match accept_with(&self.socket, SocketFlags::CLOEXEC) {
+            Ok(socket) => Ok(Some(Link::new(socket))),
+            Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Whether this user has anything to ask for.
+    pub(crate) fn admits(&self, user: u32) -> bool {
+        is_trusted(user) || self.rules.iter().any(|rule| concerns(rule, user))
+    }
+
+    /// Whether this user may have the port.
+    pub(crate) fn allows(&self, user: u32, port: u16) -> bool {
+        let allowed = |rule: &Rule| concerns(rule, user) && rule.ports.contains(&port);
+        is_trusted(user) || self.rules.iter().any(allowed)
+    }
+}
+
+fn is_trusted(user: u32) -> bool {
+    user == 0 || user == rustix::process::geteuid().as_raw()
+}
+
+fn concerns(rule: &Rule, user: u32) -> bool {
+    rule.user.is_none_or(|it| it == user)
+}
+
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        // Another daemon may have taken it away.
+        let _ = fs::remove_file(&self.path);
+    }
+}

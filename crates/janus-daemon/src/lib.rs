@@ -1,0 +1,200 @@
+//! A daemon that has the one device of several programs, its members. Their packets cross in memory that each shares with the daemon alone: what
+//! comes for a port goes to the member that has claimed it, what a member sends is looked at before it goes out. All that is no member's
+//! (questions for link addresses, pings, ports that nobody has) a stack of the daemon's own answers, the keeper.
+//!
+//! The daemon knows of ports, not of connections: those are the members', who keep them when it ends, and join the next one.
+//! Never here: TCP; how a device is opened (`janus-rt`); the form of messages and rings (`janus-shm`).
+
+#![forbid(unsafe_code)]
+
+mod check;
+mod door;
+mod keeper;
+mod member;
+mod ports;
+mod steer;
+mod switch;
+
+use std::io;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use janus::{BoxError, Builder};
+use janus_io::Counter;
+use janus_io::park::{Parker, Unparker};
+
+use keeper::Keeper;
+use switch::Switch;
+
+/// The most programs that a daemon takes in.
+pub const MEMBERS_MAX: usize = 128;
+
+/// Who may claim which ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// A user; `None`: any.
+    pub user: Option<u32>,
+    /// Ports, of TCP and of UDP.
+    pub ports: RangeInclusive<u16>,
+}
+
+/// Where a daemon listens, and to whom.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Its socket. What is there from a daemon before is removed.
+    pub socket: PathBuf,
+    /// Besides the daemon's own user and root, who may claim all.
+    pub allow: Vec<Rule>,
+    /// SIGTERM and SIGINT end it.
+    pub signals: bool,
+}
+
+/// What a daemon has counted.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Frames that went to members.
+    pub to_members: Counter,
+    /// Frames that came from members and went out.
+    pub from_members: Counter,
+    /// Frames that went to the keeper.
+    pub to_keeper: Counter,
+    /// Frames that a member had no buffer for.
+    pub lost_no_buffer: Counter,
+    /// Frames that the device, or the keeper, had no room for.
+    pub lost_full: Counter,
+    /// Frames that are nobody's: malformed, of other protocols, pieces whose beginning has not been seen.
+    pub lost_unknown: Counter,
+    /// SYNs for ports whose member has just died.
+    pub lost_reserved: Counter,
+    /// Frames that a member may not send: from another address, another port, or no packets.
+    pub refused: Counter,
+    /// Members that were taken in.
+    pub joined: Counter,
+    /// Members that went in order.
+    pub left: Counter,
+    /// Members that ended without a word.
+    pub died: Counter,
+    /// Members that were cut off because they broke the rules.
+    pub cut_off: Counter,
+}
+
+impl std::fmt::Display for Counters {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let all = [
+            ("to members", &self.to_members),
+            ("from members", &self.from_members),
+            ("to the keeper", &self.to_keeper),
+            ("lost without a buffer", &self.lost_no_buffer),
+            ("lost in full queues", &self.lost_full),
+            ("lost as nobody's", &self.lost_unknown),
+            ("lost for a dead member's port", &self.lost_reserved),
+            ("refused", &self.refused),
+        ];
+        f.write_str("frames:")?;
+        for (what, counter) in all {
+            write!(f, " {} {what},", counter.get())?;
+        }
+        let (joined, left) = (self.joined.get(), self.left.get());
+        let (died, cut_off) = (self.died.get(), self.cut_off.get());
+        write!(
+            f,
+            " programs: {joined} joined, {left} left, {died} died, {cut_off} cut off"
+        )
+    }
+}
+
+/// A daemon that has its device and its socket.
+pub struct Daemon {
+    switch: Switch,
+    keeper: Keeper,
+    parker: Parker,
+    stop: Stop,
+    counters: Arc<Counters>,
+}
+
+/// Ends a daemon from another thread.
+#[derive(Clone)]
+pub struct Stop {
+    asked: Arc<AtomicBool>,
+    wakes: Unparker,
+}
+
+impl Stop {
+    /// The daemon ends soon.
+    pub fn stop(&self) {
+        self.asked.store(true, Ordering::Release);
+        self.wakes.wake();
+    }
+}
+
+impl std::fmt::Debug for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Stop").field(&self.asked).finish()
+    }
+}
+
+impl std::fmt::Debug for Daemon {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Daemon").field(&self.counters).finish()
+    }
+}
+
+impl Daemon {
+    /// Opens the device that `builder` describes, and the socket.
+    ///
+    /// # Errors
+    /// Either cannot be had; the error says what to do.
+    pub fn open(builder: Builder, settings: &Settings) -> Result<Daemon, BoxError> {
+        // First: where another daemon listens, its device is not touched.
+        let door = door::Door::open(settings)?;
+        let device = builder.open_device()?;
+        let counters = Arc::new(Counters::default());
+        let parker = Parker::new()?;
+        let stop = Stop {
+            asked: Arc::default(),
+            wakes: parker.unparker(),
+        };
+        let ends = settings.signals.then(|| stop.clone());
+        let (keeper, cable) = Keeper::start(&device, ends)?;
+        let switch = Switch::new(device, cable, door, stop.asked.clone(), counters.clone())?;
+        Ok(Daemon {
+            switch,
+            keeper,
+            parker,
+            stop,
+            counters,
+        })
+    }
+
+    /// What it has counted; stays readable.
+    #[must_use]
+    pub fn counters(&self) -> Arc<Counters> {
+        self.counters.clone()
+    }
+
+    /// How to end it.
+    #[must_use]
+    pub fn stop(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// Carries packets until it is stopped.
+    ///
+    /// # Errors
+    /// The system's, when it cannot be waited for anything any more.
+    pub fn run(self) -> io::Result<()> {
+        let Daemon {
+            mut switch,
+            keeper,
+            parker,
+            ..
+        } = self;
+        let done = switch.run(&parker);
+        drop(switch);
+        keeper.end();
+        done
+    }
+}

@@ -1,0 +1,167 @@
+//! Where a frame belongs, by its port. Pieces of a packet follow the first, which has the ports.
+
+use janus_wire::tcp::Flags;
+use janus_wire::{Class, FlowKey, Link, classify};
+
+use crate::ports::{Owner, Port, Ports, Slot};
+
+/// Pieces whose packets' beginnings are remembered.
+const PIECES: usize = 64;
+
+/// Where to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum To {
+    /// And which of its cores, if it has as many: of a connection always the same.
+    Member(Slot, u8),
+    Keeper,
+    /// Each resolves link addresses for itself.
+    Everybody,
+    /// The port is kept for who claims it next.
+    Kept,
+    Nowhere,
+}
+
+/// A packet in pieces: between whom, and which.
+type Whole = (u64, u32, u8);
+
+/// Remembers where packets in pieces go.
+pub(crate) struct Pieces {
+    known: [Option<(Whole, To)>; PIECES],
+    next: usize,
+}
+
+impl Pieces {
+    pub(crate) fn new() -> Pieces {
+        Pieces {
+            known: [None; PIECES],
+            next: 0,
+        }
+    }
+
+    fn of(&self, whole: Whole) -> Option<To> {
+        let known = self.known.iter().flatten().find(|(it, _)| *it == whole);
+        known.map(|(_, to)| *to)
+    }
+
+    fn remember(&mut self, whole: Whole, to: To) {
+        self.known[self.next] = Some((whole, to));
+        self.next = (self.next + 1) % PIECES;
+    }
+}
+
+fn by_port(ports: &Ports, udp: bool, number: u16, opens: bool, core: u8) -> To {
+    match ports.owner(Port { udp, number }) {
+        Owner::Member(slot) => To::Member(slot, core),
+        Owner::Kept if opens => To::Kept,
+        Owner::Kept | Owner::Nobody => To::Keeper,
+    }
+}
+
+/// A number that both ways of a flow share.
+fn core_of(flow: &FlowKey) -> u8 {
+    let ports = flow.local_port() ^ flow.peer_port();
+    (ports ^ ports >> 8) as u8
+}
+
+/// The message's kind, right behind an IPv6 header; options in between are nothing that neighbours send.
+fn is_answer_of_neighbour(bytes: &[u8], l3_offset: usize) -> bool {
+    const ADVERTISEMENT: u8 = 136;
+    const ROUTER: u8 = 134;
+    const REDIRECT: u8 = 137;
+    let kind = bytes.get(l3_offset + 40);
+    kind.is_some_and(|kind| [ADVERTISEMENT, ROUTER, REDIRECT].contains(kind))
+}
+
+/// An answer (RFC 826): whoever asked has use for it.
+fn is_answer_of_arp(bytes: &[u8]) -> bool {
+    bytes.get(20..22) == Some(&[0, 2])
+}
+
+pub(crate) fn steer(bytes: &[u8], link: Link, ports: &Ports, pieces: &mut Pieces) -> To {
+    let class = classify(bytes, link);
+    if let Some((flow, flags)) = class.segment() {
+        let opens = flags.contains(Flags::SYN) && !flags.contains(Flags::ACK);
+        return by_port(ports, false, flow.local_port(), opens, core_of(&flow));
+    }
+    match class {
+        Class::Udp4(udp) => {
+            let flow = FlowKey::V4(udp.flow);
+            by_port(ports, true, flow.local_port(), true, core_of(&flow))
+        }
+        Class::Udp6(udp) => {
+            let flow = FlowKey::V6(udp.flow);
+            by_port(ports, true, flow.local_port(), true, core_of(&flow))
+        }
+        Class::Icmp4(icmp) => match (icmp.quoted, icmp.socket) {
+            (Some(flow), _) => by_port(ports, false, flow.local_port, false, 0),
+            (None, Some(port)) => by_port(ports, true, port, false, 0),
+            (None, None) => To::Keeper,
+        },
+        Class::Icmp6(icmp) => match (icmp.quoted, icmp.socket) {
+            (Some(flow), _) => by_port(ports, false, flow.local_port, false, 0),
+            (None, Some(port)) => by_port(ports, true, port, false, 0),
+            (None, None) if icmp.neighbor && is_answer_of_neighbour(bytes, icmp.l3_offset) => {
+                To::Everybody
+            }
+            (None, None) => To::Keeper,
+        },
+        Class::Arp if is_answer_of_arp(bytes) => To::Everybody,
+        Class::Arp => To::Keeper,
+        Class::Fragment4 {
+            l3_offset,
+            src,
+            dst,
+            id,
+            proto,
+        } => {
+            let between = u64::from(src.to_bits()) << 32 | u64::from(dst.to_bits());
+            let whole = (between, id.into(), proto);
+            let ip = &bytes[l3_offset..];
+            let first = u16::from_be_bytes([ip[6], ip[7]]) & 0x1fff == 0;
+            let ports_at = first.then_some(l3_offset + usize::from(ip[0] & 15) * 4);
+            of_piece(bytes, ports_at, whole, ports, pieces)
+        }
+        Class::Fragment6 {
+            l3_offset,
+            src,
+            dst,
+            id,
+        } => {
+            let folded = src.to_bits() ^ dst.to_bits().rotate_left(64);
+            let between = (folded >> 64) as u64 ^ (folded as u64).rotate_left(17);
+            // The fragment header right behind the IPv6 header, as a rule; any other way is nowhere.
+            let header = bytes.get(l3_offset + 40..l3_offset + 48);
+            let is_there = bytes[l3_offset + 6] == 44;
+            let Some(header) = header.filter(|_| is_there) else {
+                return To::Nowhere;
+            };
+            let first = u16::from_be_bytes([header[2], header[3]]) & 0xfff8 == 0;
+            let ports_at = first.then_some(l3_offset + 48);
+            of_piece(bytes, ports_at, (between, id, header[0]), ports, pieces)
+        }
+        Class::Tcp4(_) | Class::Tcp6(_) | Class::Other | Class::Malformed(_) => To::Nowhere,
+    }
+}
+
+fn of_piece(
+    bytes: &[u8],
+    ports_at: Option<usize>,
+    whole: Whole,
+    ports: &Ports,
+    pieces: &mut Pieces,
+) -> To {
+    const TCP: u8 = 6;
+    const UDP: u8 = 17;
+    let Some(at) = ports_at else {
+        return pieces.of(whole).unwrap_or(To::Nowhere);
+    };
+    let to = match (whole.2, bytes.get(at + 2..at + 4)) {
+        (proto @ (TCP | UDP), Some(port)) => {
+            let number = u16::from_be_bytes([port[0], port[1]]);
+            by_port(ports, proto == UDP, number, false, 0)
+        }
+        _ => To::Keeper,
+    };
+    pieces.remember(whole, to);
+    to
+}

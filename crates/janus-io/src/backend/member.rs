@@ -1,0 +1,183 @@
+//! The device of a program that shares one with others: a daemon has it, and packets cross in memory. The program's buffers are in memory that
+//! the daemon has mapped too: it copies what it receives into those that it was given, and copies what is to be sent out of them. When the
+//! daemon ends, the program keeps its connections, and dials until another is there; to TCP that is a loss.
+
+mod line;
+mod queue;
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use janus_mem::{Depot, SLOT_SIZE};
+use janus_shm::Welcome;
+use janus_wire::{Link, MacAddr, ethernet};
+
+use crate::backend::held::Held;
+use crate::counter::Counter;
+use crate::debug::opaque;
+use crate::queue::{Backend, Caps, DeviceLosses, LossesFn, Queue, check_queues};
+use line::Line;
+use queue::MemberQueue;
+
+/// The most queues of one member.
+pub const MAX_QUEUES: usize = 16;
+/// The longest MTU: a frame fits behind the headroom of one buffer.
+pub const MAX_MTU: u16 = SLOT_SIZE as u16 - janus_mem::HEADROOM - ethernet::LEN as u16;
+/// Entries of each ring, if there are buffers enough for that.
+const DEPTH: u32 = 1024;
+const DEPTH_MIN: u32 = 64;
+/// All queues together may keep this part of the buffers for receiving.
+const SHARE: u32 = 4;
+
+/// Counts of what the queues could not do.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct MemberCounters {
+    /// Times the daemon should have had more buffers to receive into and there were none.
+    pub no_buffer: Counter,
+    /// Buffers of a pool over other memory than the daemon has; nothing is received into them, and nothing sent.
+    pub foreign_pool: Counter,
+    /// Buffers that the daemon gave back and did not have.
+    pub strange: Counter,
+    /// Frames that were to be sent while there was no daemon.
+    pub lost_no_daemon: Counter,
+    /// Daemons that were followed by another, or broke the rules.
+    pub daemons_lost: Counter,
+}
+
+/// A program that a daemon has taken in.
+pub struct Member {
+    line: Arc<Line>,
+    depot: Arc<Depot>,
+    queues: usize,
+    counters: Arc<MemberCounters>,
+}
+
+opaque!(Member);
+
+/// What a program asks a daemon for.
+#[derive(Clone, Debug)]
+pub struct Wishes {
+    /// Its name, for people.
+    pub name: String,
+    /// Ports for connections that it begins.
+    pub ports: u16,
+    /// Cores that poll.
+    pub queues: usize,
+}
+
+/// Asks the daemon for ports, from any thread.
+#[derive(Clone)]
+pub struct Ports(Arc<Line>);
+
+opaque!(Ports);
+
+impl Member {
+    /// Asks the daemon at `socket` to take this program in. All packets are received into buffers of `depot`, which are in `memory`.
+    ///
+    /// # Errors
+    /// There is none, or it refuses; the error says what to do.
+    pub fn join(
+        socket: &Path,
+        wishes: &Wishes,
+        depot: Arc<Depot>,
+        memory: OwnedFd,
+    ) -> io::Result<Member> {
+        check_queues("a member of a daemon", wishes.queues, MAX_QUEUES)?;
+        let most = depot.capacity() as u32 / (SHARE * wishes.queues as u32);
+        if most < DEPTH_MIN {
+            let least = DEPTH_MIN * SHARE * wishes.queues as u32;
+            let text = format!("a member of a daemon wants `packet_buffers` of {least} at least");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let log2 = most.min(DEPTH).ilog2() as u8;
+        let counters = Arc::new(MemberCounters::default());
+        let packets = line::Packets {
+            len: rustix::fs::fstat(&memory)?.st_size as u64,
+            memory,
+            log2,
+        };
+        let line = Line::dial(socket, wishes, packets, counters.clone())?;
+        Ok(Member {
+            line,
+            depot,
+            queues: wishes.queues,
+            counters,
+        })
+    }
+
+    /// What the daemon has said of its device.
+    #[must_use]
+    pub fn welcome(&self) -> &Welcome {
+        self.line.welcome()
+    }
+
+    /// The way to ask for ports.
+    #[must_use]
+    pub fn ports(&self) -> Ports {
+        Ports(self.line.clone())
+    }
+
+    /// Returns the counters of the queues; they stay readable after they are open.
+    #[must_use]
+    pub fn counters(&self) -> Arc<MemberCounters> {
+        self.counters.clone()
+    }
+}
+
+impl Ports {
+    /// Asks for a port of TCP, or of UDP. 0 leaves it to the daemon. Waits for the answer; while there is no daemon, for the next one.
+    ///
+    /// # Errors
+    /// AddrInUse, PermissionDenied, TimedOut.
+    pub fn claim(&self, udp: bool, address: SocketAddr) -> io::Result<u16> {
+        self.0.claim(udp, address)
+    }
+
+    /// Gives a port back.
+    pub fn release(&self, udp: bool, port: u16) {
+        self.0.release(udp, port);
+    }
+}
+
+impl Backend for Member {
+    fn open(self: Box<Self>, queues: usize) -> io::Result<Vec<Box<dyn Queue>>> {
+        check_queues("a member of this daemon", queues, self.queues)?;
+        let welcome = self.line.welcome();
+        let (rx_checksum, tx_checksum) = welcome.checksums;
+        let caps = Caps {
+            link: Link::Ethernet,
+            mtu: welcome.mtu.min(MAX_MTU),
+            mac: Some(MacAddr(welcome.mac)),
+            tx_checksum,
+            rx_checksum,
+            tso: false,
+            gro: false,
+            name: format!("daemon {}", self.line.path().display()),
+        };
+        let slots = self.depot.ready_all().map_err(io::Error::other)?;
+        let queue = |number| -> Box<dyn Queue> {
+            Box::new(MemberQueue::new(
+                caps.clone(),
+                self.line.berth(number),
+                Held::new(&slots),
+                self.depot.posted(self.line.depth()),
+                self.counters.clone(),
+            ))
+        };
+        let opened = (0..queues).map(queue).collect();
+        self.line.begin()?;
+        Ok(opened)
+    }
+
+    fn losses(&self) -> Option<Box<LossesFn>> {
+        let counters = self.counters.clone();
+        Some(Box::new(move || DeviceLosses {
+            no_buffer: counters.no_buffer.get(),
+            bad_checksum: 0,
+        }))
+    }
+}

@@ -1,0 +1,539 @@
+//! The line to the daemon: how it is dialed, what is asked and answered on it, and what becomes of the rings when it breaks. A thread listens.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use janus_shm::{
+    Bell, Claim, Consumer, Hello, Link, Message, Mode, Producer, Received, Segment, Share, VERSION,
+    Violation, Welcome, bytes_of_ring,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, shutdown,
+    socket_with,
+};
+
+use super::queue::Ends;
+use super::{MemberCounters, Wishes};
+
+/// How long one answer may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// How long a daemon that hangs is waited for at the end.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// Pauses between attempts: at first, and at most.
+const REDIAL: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(200)];
+
+/// The memory of all packets, as the daemon gets it.
+pub(super) struct Packets {
+    pub(super) memory: OwnedFd,
+    pub(super) len: u64,
+    /// Entries of each ring, as a power of two.
+    pub(super) log2: u8,
+}
+
+/// Where a queue gets its rings. Behind while its count is not the one that the queue has seen.
+#[derive(Default)]
+struct Place {
+    changes: AtomicU32,
+    ends: Mutex<Option<Ends>>,
+}
+
+pub(super) struct Line {
+    path: PathBuf,
+    wishes: Wishes,
+    packets: Packets,
+    /// The first daemon's words. Another must have the same device.
+    welcome: Welcome,
+    /// Of each core: its own end, and the daemon's, which this side keeps too, so that no daemon's end is heard on it.
+    bells: Vec<(Bell, Bell)>,
+    places: Vec<Place>,
+    state: Mutex<State>,
+    changed: Condvar,
+    counters: Arc<MemberCounters>,
+}
+
+struct State {
+    /// `None`: there is no daemon.
+    link: Option<Arc<Link>>,
+    /// Which daemon that is.
+    daemon: u32,
+    last: u32,
+    /// What was answered to each question that somebody waits for.
+    answers: BTreeMap<u32, Result<u16, Refusal>>,
+    /// What this program has; asked for again when there is another daemon.
+    granted: Vec<Claim>,
+    /// Queues that are open.
+    open: usize,
+    listens: bool,
+}
+
+struct Refusal {
+    errno: i32,
+    why: String,
+}
+
+impl From<Refusal> for io::Error {
+    fn from(it: Refusal) -> io::Error {
+        io::Error::new(io::Error::from_raw_os_error(it.errno).kind(), it.why)
+    }
+}
+
+/// What one daemon has agreed to.
+struct Session {
+    link: Link,
+    welcome: Welcome,
+    ends: Vec<Ends>,
+}
+
+/// One queue's end of the line.
+pub(super) struct Berth {
+    line: Arc<Line>,
+    number: usize,
+    seen: u32,
+}
+
+impl Line {
+    pub(super) fn dial(
+        path: &Path,
+        wishes: &Wishes,
+        packets: Packets,
+        counters: Arc<MemberCounters>,
+    ) -> io::Result<Arc<Line>> {
+        let bells: io::Result<Vec<_>> = (0..wishes.queues).map(|_| Bell::pair()).collect();
+        let bells = bells?;
+        let hello = hello(wishes, 0, 0);
+        let Session {
+            link,
+            welcome,
+            ends,
+        } = Session::begin(path, &hello, &packets, &bells)?;
+        let place = |ends| Place {
+            changes: AtomicU32::new(1),
+            ends: Mutex::new(Some(ends)),
+        };
+        Ok(Arc::new(Line {
+            path: path.to_owned(),
+            wishes: wishes.clone(),
+            packets,
+            welcome,
+            bells,
+            places: ends.into_iter().map(place).collect(),
+            state: Mutex::new(State {
+                link: Some(Arc::new(link)),
+                daemon: 1,
+                last: 0,
+                answers: BTreeMap::new(),
+                granted: Vec::new(),
+                open: 0,
+                listens: false,
+            }),
+            changed: Condvar::new(),
+            counters,
+        }))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn welcome(&self) -> &Welcome {
+        &self.welcome
+    }
+
+    /// Entries of each ring.
+    pub(super) fn depth(&self) -> u32 {
+        1 << self.packets.log2
+    }
+
+    pub(super) fn berth(self: &Arc<Line>, number: usize) -> Berth {
+        self.lock().open += 1;
+        Berth {
+            line: self.clone(),
+            number,
+            seen: 0,
+        }
+    }
+
+    /// Packets may come; somebody listens from now on.
+    pub(super) fn begin(self: &Arc<Line>) -> io::Result<()> {
+        let line = self.clone();
+        let mut state = self.lock();
+        if let Some(link) = &state.link {
+            link.send(&Message::Ready, &[])?;
+        }
+        let thread = std::thread::Builder::new().name("janus-member".into());
+        thread.stack_size(128 << 10).spawn(move || line.listen())?;
+        state.listens = true;
+        Ok(())
+    }
+
+    pub(super) fn claim(&self, udp: bool, address: SocketAddr) -> io::Result<u16> {
+        let mut state = self.lock();
+        state.last += 1;
+        let mut claim = Claim {
+            number: state.last,
+            udp,
+            address,
+            group: String::new(),
+            share: Share::Alone,
+        };
+        let until = Instant::now() + ANSWER_WITHIN;
+        let mut asked = 0;
+        loop {
+            if let Some(answer) = state.answers.remove(&claim.number) {
+                let port = answer?;
+                claim.address.set_port(port);
+                state.granted.push(claim);
+                return Ok(port);
+            }
+            if let Some(link) = state.link.as_ref().filter(|_| asked != state.daemon) {
+                asked = match link.send(&Message::Claim(claim.clone()), &[]) {
+                    Ok(()) => state.daemon,
+                    Err(_) => asked,
+                };
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let text = format!("the daemon at {} does not answer", self.path.display());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    pub(super) fn release(&self, udp: bool, port: u16) {
+        let mut state = self.lock();
+        let same = |it: &Claim| it.udp == udp && it.address.port() == port;
+        let Some(at) = state.granted.iter().position(same) else {
+            return;
+        };
+        let number = state.granted.swap_remove(at).number;
+        if let Some(link) = &state.link {
+            // One that does not listen any more is gone soon.
+            let _ = link.send(&Message::Release { number }, &[]);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The thread: until the last queue is closed.
+    fn listen(&self) {
+        loop {
+            let link = self.lock().link.clone();
+            if let Some(link) = link {
+                self.hear(&link);
+                drop(link);
+                if self.loses() {
+                    return;
+                }
+            }
+            if self.redial() {
+                return;
+            }
+        }
+    }
+
+    /// Hears what one daemon says, until it is gone.
+    fn hear(&self, link: &Link) {
+        while wait(link, None) {
+            match link.receive() {
+                Ok(Received::Message(message, _)) => self.heard(message),
+                Ok(Received::Nothing) => {}
+                Ok(Received::End) | Err(_) => return,
+            }
+        }
+    }
+
+    fn heard(&self, message: Message) {
+        let (number, answer) = match message {
+            Message::Granted { number, port } => (number, Ok(port)),
+            Message::Refused { number, errno, why } => (number, Err(Refusal { errno, why })),
+            // Nothing else is to be said by a daemon of this version.
+            _ => return,
+        };
+        let mut state = self.lock();
+        if let Some(had) = state.granted.iter().find(|it| it.number == number) {
+            if let Err(refusal) = answer {
+                let port = had.address.port();
+                eprintln!(
+                    "janus: the new daemon does not give port {port} back: {}",
+                    refusal.why
+                );
+            }
+            return;
+        }
+        state.answers.insert(number, answer);
+        self.changed.notify_all();
+    }
+
+    /// The daemon is gone. True: so is this member.
+    fn loses(&self) -> bool {
+        let mut state = self.lock();
+        state.link = None;
+        self.changed.notify_all();
+        if state.open == 0 {
+            return true;
+        }
+        drop(state);
+        self.counters.daemons_lost.add_shared(1);
+        eprintln!(
+            "janus: the daemon at {} is gone; connections wait for another",
+            self.path.display()
+        );
+        self.hand_out(Vec::new());
+        false
+    }
+
+    /// Gives each queue its ends of other rings, or none.
+    fn hand_out(&self, ends: Vec<Ends>) {
+        let mut ends = ends.into_iter();
+        for (place, (_, daemons)) in self.places.iter().zip(&self.bells) {
+            *place.ends.lock().unwrap_or_else(PoisonError::into_inner) = ends.next();
+            place.changes.fetch_add(1, Ordering::Release);
+            daemons.ring();
+        }
+    }
+
+    /// Dials until there is a daemon. True: this member has ended.
+    fn redial(&self) -> bool {
+        let [mut pause, most] = REDIAL;
+        let (mut said, hello) = (
+            String::new(),
+            hello(&self.wishes, self.welcome.member, self.welcome.ports.0),
+        );
+        loop {
+            if self.lock().open == 0 {
+                return true;
+            }
+            let begun = Session::begin(&self.path, &hello, &self.packets, &self.bells)
+                .and_then(|session| self.resume(session));
+            match begun {
+                Ok(()) => return false,
+                // Once for each reason, and not for what is expected.
+                Err(error) if error.kind() != io::ErrorKind::ConnectionRefused => {
+                    let text = error.to_string();
+                    if text != said && error.kind() != io::ErrorKind::NotFound {
+                        eprintln!("janus: {text}");
+                        said = text;
+                    }
+                }
+                Err(_) => {}
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(most);
+        }
+    }
+
+    /// Another daemon is there: what this member has, it asks for again.
+    fn resume(&self, session: Session) -> io::Result<()> {
+        let Session {
+            link,
+            welcome,
+            ends,
+        } = session;
+        let device = |it: &Welcome| (it.mac, it.mtu, it.checksums, it.ports.0);
+        if device(&welcome) != device(&self.welcome) {
+            let text = "the new daemon has another device, or has given this program's ports away: restart the program";
+            return Err(io::Error::other(text));
+        }
+        let mut state = self.lock();
+        for claim in &state.granted {
+            link.send(&Message::Claim(claim.clone()), &[])?;
+        }
+        link.send(&Message::Ready, &[])?;
+        state.link = Some(Arc::new(link));
+        state.daemon += 1;
+        self.changed.notify_all();
+        drop(state);
+        self.hand_out(ends);
+        eprintln!("janus: there is a daemon at {} again", self.path.display());
+        Ok(())
+    }
+}
+
+impl Berth {
+    pub(super) fn bell(&self) -> &Bell {
+        &self.line.bells[self.number].0
+    }
+
+    pub(super) fn depth(&self) -> u32 {
+        self.line.depth()
+    }
+
+    fn place(&self) -> &Place {
+        &self.line.places[self.number]
+    }
+
+    /// Whether there are other rings, or none any more.
+    #[inline]
+    pub(super) fn is_behind(&self) -> bool {
+        self.place().changes.load(Ordering::Acquire) != self.seen
+    }
+
+    pub(super) fn take(&mut self) -> Option<Ends> {
+        let place = &self.line.places[self.number];
+        self.seen = place.changes.load(Ordering::Acquire);
+        let mut ends = place.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        ends.take()
+    }
+
+    /// The daemon broke the rules: it is hung up on.
+    pub(super) fn breaks(&self, violation: Violation) {
+        eprintln!(
+            "janus: the daemon at {} breaks the rules ({violation})",
+            self.line.path.display()
+        );
+        if let Some(link) = &self.line.lock().link {
+            let _ = shutdown(link.as_fd(), Shutdown::Both);
+        }
+    }
+
+    /// This queue is closed. True: no daemon has this member's memory any more.
+    pub(super) fn leave(&self) -> bool {
+        let mut state = self.line.lock();
+        state.open -= 1;
+        if state.open > 0 {
+            // The others' rings are used yet, and all are in one memory: the daemon keeps what this one had.
+            return false;
+        }
+        let Some(link) = &state.link else {
+            return true;
+        };
+        let listens = state.listens;
+        if !listens || link.send(&Message::Leave, &[]).is_err() {
+            let _ = shutdown(link.as_fd(), Shutdown::Both);
+        }
+        let gone = |state: &mut State| listens && state.link.is_some();
+        let waited = (self.line.changed).wait_timeout_while(state, FAREWELL, gone);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.link.is_none()
+    }
+}
+
+fn hello(wishes: &Wishes, member: u32, first: u16) -> Hello {
+    Hello {
+        versions: (VERSION, VERSION),
+        name: wishes.name.clone(),
+        mode: Mode::Isolated,
+        cores: wishes.queues as u8,
+        member,
+        ports: (first, wishes.ports),
+    }
+}
+
+impl Session {
+    fn begin(
+        path: &Path,
+        hello: &Hello,
+        packets: &Packets,
+        bells: &[(Bell, Bell)],
+    ) -> io::Result<Session> {
+        let link = Link::new(connected(path)?);
+        link.send(&Message::Hello(hello.clone()), &[])?;
+        let welcome = welcomed(&link, path)?;
+        let ring = bytes_of_ring(packets.log2);
+        let rings = Segment::create("janus-rings", bells.len() * 4 * ring as usize)?;
+        let memory = Message::Memory {
+            packets: packets.len,
+            rings: rings.len() as u64,
+        };
+        link.send(&memory, &[packets.memory.as_fd(), rings.as_fd()])?;
+        let rings = Arc::new(rings);
+        let mut all = Vec::new();
+        for (core, (_, daemons)) in (0..).zip(bells) {
+            let first = u64::from(core) * 4;
+            let offsets = [0, 1, 2, 3].map(|at| (first + at) * ring);
+            let log2 = packets.log2;
+            let message = Message::Rings {
+                core,
+                offsets,
+                log2,
+            };
+            link.send(&message, &[daemons.as_fd()])?;
+            let [fill, rx, tx, done] = offsets;
+            let ends = || -> Result<Ends, Violation> {
+                Ok(Ends {
+                    fill: Producer::new(rings.clone(), fill, log2)?,
+                    rx: Consumer::new(rings.clone(), rx, log2)?,
+                    tx: Producer::new(rings.clone(), tx, log2)?,
+                    done: Consumer::new(rings.clone(), done, log2)?,
+                })
+            };
+            all.push(ends().map_err(io::Error::other)?);
+        }
+        Ok(Session {
+            link,
+            welcome,
+            ends: all,
+        })
+    }
+}
+
+fn connected(path: &Path) -> io::Result<OwnedFd> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    let address = SocketAddrUnix::new(path)?;
+    match connect(&socket, &address) {
+        Ok(()) => Ok(socket),
+        Err(errno) => {
+            let error = io::Error::from(errno);
+            let hint = match errno {
+                Errno::NOENT | Errno::CONNREFUSED => {
+                    "start `janus daemon` there, or say by `daemon_socket` where one is"
+                }
+                Errno::ACCESS => "its user has not let this one in",
+                _ => "it cannot be reached",
+            };
+            let text = format!("no daemon at {}: {hint} ({error})", path.display());
+            Err(io::Error::new(error.kind(), text))
+        }
+    }
+}
+
+/// What the daemon says to a hello.
+fn welcomed(link: &Link, path: &Path) -> io::Result<Welcome> {
+    let strange = |what: &str| {
+        let text = format!("what answers at {} is no daemon: {what}", path.display());
+        io::Error::new(io::ErrorKind::InvalidData, text)
+    };
+    let until = Instant::now() + ANSWER_WITHIN;
+    while wait(link, Some(until.saturating_duration_since(Instant::now()))) {
+        match link.receive()? {
+            Received::Message(Message::Welcome(welcome), _) => return Ok(welcome),
+            Received::Message(Message::Refused { errno, why, .. }, _) => {
+                return Err(Refusal { errno, why }.into());
+            }
+            Received::Message(..) => return Err(strange("it says something else")),
+            Received::Nothing => {}
+            Received::End => {
+                let text = format!("the daemon at {} has hung up", path.display());
+                return Err(io::Error::new(io::ErrorKind::ConnectionRefused, text));
+            }
+        }
+    }
+    let text = format!("the daemon at {} does not answer", path.display());
+    Err(io::Error::new(io::ErrorKind::TimedOut, text))
+}
+
+/// Waits until there is something to hear. False: not within that time.
+fn wait(link: &Link, time: Option<Duration>) -> bool {
+    let mut polled = [PollFd::new(link, PollFlags::IN)];
+    let time = time.map(|time| Timespec {
+        tv_sec: time.as_secs() as i64,
+        tv_nsec: time.subsec_nanos().into(),
+    });
+    match poll(&mut polled, time.as_ref()) {
+        Ok(ready) => ready > 0,
+        Err(errno) => errno == Errno::INTR,
+    }
+}

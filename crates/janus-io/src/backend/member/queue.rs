@@ -1,0 +1,288 @@
+//! One core's four rings: empty buffers out and received packets in, packets to send out and sent buffers in.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use janus_mem::{HEADROOM, Pool, Posted};
+use janus_shm::{Consumer, Descriptor, Producer, Violation};
+use rustix::fd::BorrowedFd;
+
+use super::MemberCounters;
+use super::line::Berth;
+use crate::backend::held::Held;
+use crate::batch::BURST;
+use crate::queue::{Batch, Caps, Queue, retire};
+
+/// Times in a row that a core is kept from sleeping because the daemon still has frames of ours.
+const AWAKE_FOR_SENDING_MAX: u32 = 64;
+
+/// The ends of a core's rings.
+#[derive(Debug)]
+pub(super) struct Ends {
+    pub(super) fill: Producer,
+    pub(super) rx: Consumer,
+    pub(super) tx: Producer,
+    pub(super) done: Consumer,
+}
+
+pub(super) struct MemberQueue {
+    caps: Caps,
+    berth: Berth,
+    ends: Option<Ends>,
+    held: Held,
+    posted: Posted,
+    /// It has slept: the bell may have been rung.
+    slept: bool,
+    kept_awake: u32,
+    counters: Arc<MemberCounters>,
+}
+
+impl MemberQueue {
+    pub(super) fn new(
+        caps: Caps,
+        berth: Berth,
+        held: Held,
+        posted: Posted,
+        counters: Arc<MemberCounters>,
+    ) -> MemberQueue {
+        MemberQueue {
+            caps,
+            berth,
+            ends: None,
+            held,
+            posted,
+            slept: false,
+            kept_awake: 0,
+            counters,
+        }
+    }
+
+    /// Between bursts: another daemon may be there, or none.
+    #[inline]
+    fn refresh(&mut self) {
+        if self.slept {
+            self.slept = false;
+            self.berth.bell().hear();
+        }
+        if self.berth.is_behind() {
+            self.take_place();
+        }
+    }
+
+    #[cold]
+    fn take_place(&mut self) {
+        self.ends = self.berth.take();
+        // SAFETY: whoever had the other ends has ended, or unmaps the memory before it lets go of the line.
+        unsafe { self.held.bring_home() };
+        self.posted.lacks(0);
+    }
+
+    /// The daemon has broken the rules: nothing more of it, until there is another.
+    #[cold]
+    fn breaks(&mut self, violation: Violation) {
+        self.ends = None;
+        self.berth.breaks(violation);
+    }
+
+    fn receive(&mut self, pool: &mut Pool, out: &mut Batch) -> Result<(), Violation> {
+        let Some(ends) = &mut self.ends else {
+            return Ok(());
+        };
+        let mut got = [Descriptor::default(); BURST];
+        let most = out.room().min(BURST);
+        let count = ends.rx.pop(&mut got[..most])?;
+        for it in &got[..count] {
+            match self.held.received(it.offset, it.len) {
+                Some(frame) => {
+                    frame.buf.prefetch();
+                    let _ = out.push(frame);
+                }
+                None => self.counters.strange.add_shared(1),
+            }
+        }
+        if count > 0 {
+            ends.rx.publish();
+        }
+        self.fill(pool)
+    }
+
+    /// Gives the daemon buffers up to what it should have.
+    #[inline]
+    fn fill(&mut self, pool: &mut Pool) -> Result<(), Violation> {
+        let Some(ends) = &mut self.ends else {
+            return Ok(());
+        };
+        let wanted = self.berth.depth().saturating_sub(self.held.filling) as usize;
+        let (mut given, mut lacking) = (0, 0);
+        while given < wanted {
+            let mut burst = [Descriptor::default(); BURST];
+            let room = (wanted - given).min(BURST).min(ends.fill.room()? as usize);
+            let mut count = 0;
+            while count < room {
+                let Some(buf) = pool.alloc_reserved() else {
+                    self.counters.no_buffer.add_shared(1);
+                    lacking = wanted - given - count;
+                    break;
+                };
+                match self.held.fill(buf) {
+                    Ok(offset) => {
+                        burst[count].offset = offset + u64::from(HEADROOM);
+                        count += 1;
+                    }
+                    Err(buf) => {
+                        self.counters.foreign_pool.add_shared(1);
+                        pool.free(buf);
+                        break;
+                    }
+                }
+            }
+            ends.fill.push(&burst[..count])?;
+            given += count;
+            if count < BURST {
+                break;
+            }
+        }
+        self.posted.lacks(lacking as u32);
+        if given > 0 {
+            // It never sleeps for these.
+            let _ = ends.fill.publish();
+        }
+        Ok(())
+    }
+
+    /// Takes back what the daemon has sent, as far as `done` has room for it.
+    fn reap(&mut self, pool: &mut Pool, done: &mut Batch) -> Result<(), Violation> {
+        let Some(ends) = &mut self.ends else {
+            return Ok(());
+        };
+        let mut got = [Descriptor::default(); BURST];
+        let most = done.room().min(BURST);
+        let count = ends.done.pop(&mut got[..most])?;
+        for it in &got[..count] {
+            match self.held.sent(it.offset) {
+                Some(frame) => retire(frame, pool, done),
+                None => self.counters.strange.add_shared(1),
+            }
+        }
+        if count > 0 {
+            ends.done.publish();
+            self.kept_awake = 0;
+        }
+        Ok(())
+    }
+
+    fn send(
+        &mut self,
+        pool: &mut Pool,
+        frames: &mut Batch,
+        done: &mut Batch,
+    ) -> Result<(), Violation> {
+        let Some(ends) = &mut self.ends else {
+            return Ok(());
+        };
+        let room = ends.tx.room()? as usize;
+        let take = frames.len().min(room).min(done.room()).min(BURST);
+        let mut burst = [Descriptor::default(); BURST];
+        let mut count = 0;
+        for frame in frames.pull().take(take) {
+            match self.held.send(frame) {
+                Ok((offset, len)) => {
+                    let len = u32::from(len);
+                    burst[count] = Descriptor {
+                        offset,
+                        len,
+                        tag: 0,
+                    };
+                    count += 1;
+                }
+                Err(foreign) => {
+                    self.counters.foreign_pool.add_shared(1);
+                    retire(foreign, pool, done);
+                }
+            }
+        }
+        ends.tx.push(&burst[..count])?;
+        if count > 0 && ends.tx.publish() {
+            self.berth.bell().ring();
+        }
+        Ok(())
+    }
+}
+
+impl Queue for MemberQueue {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn rx_burst(&mut self, pool: &mut Pool, out: &mut Batch) {
+        self.refresh();
+        if let Err(violation) = self.receive(pool, out) {
+            self.breaks(violation);
+        }
+    }
+
+    fn tx_burst(&mut self, pool: &mut Pool, frames: &mut Batch, done: &mut Batch) {
+        self.refresh();
+        if self.ends.is_none() {
+            // As on a cable that is pulled out.
+            let take = frames.len().min(done.room());
+            for frame in frames.pull().take(take) {
+                self.counters.lost_no_daemon.add_shared(1);
+                retire(frame, pool, done);
+            }
+            return;
+        }
+        let sent = self
+            .reap(pool, done)
+            .and_then(|()| self.send(pool, frames, done))
+            .and_then(|()| self.reap(pool, done));
+        if let Err(violation) = sent {
+            self.breaks(violation);
+        }
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.berth.bell().as_fd())
+    }
+
+    fn arm(&mut self) -> bool {
+        if self.berth.is_behind() {
+            return false;
+        }
+        let sending = self.held.sending > 0;
+        let Some(ends) = &mut self.ends else {
+            self.slept = true;
+            return true;
+        };
+        if sending && self.kept_awake < AWAKE_FOR_SENDING_MAX {
+            self.kept_awake += 1;
+            return false;
+        }
+        let armed = match ends.rx.arm() {
+            Ok(true) if sending => ends.done.arm(),
+            other => other,
+        };
+        match armed {
+            Ok(armed) => {
+                self.slept = true;
+                armed
+            }
+            Err(violation) => {
+                self.breaks(violation);
+                false
+            }
+        }
+    }
+}
+
+impl Drop for MemberQueue {
+    fn drop(&mut self) {
+        // The daemon may be reading from the rings yet.
+        let gone = self.berth.leave();
+        self.ends = None;
+        if gone {
+            // SAFETY: there is no daemon, or it has said that it is done with this member.
+            unsafe { self.held.bring_home() };
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! A program that a daemon takes in: addresses and ports are as the daemon says.
+
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use janus_io::member::{Member, Wishes};
+use janus_mem::Depot;
+use janus_tcp::{IpCidr, PortBlock};
+
+use super::device::{self, Device};
+use crate::clock::Clock;
+use crate::config::{BackendName, ConfigError, Settings};
+use crate::runtime::{BackendChoice, BuildError};
+
+/// Where a daemon is if nothing else is said.
+const SOCKET: &str = "/run/janus/io.sock";
+
+/// The daemon's socket, if one is to have the device.
+pub(super) fn socket(settings: &Settings, backend: &BackendChoice) -> Option<PathBuf> {
+    match (backend, settings.backend) {
+        (BackendChoice::Daemon { socket }, _) => Some(socket.clone()),
+        (BackendChoice::Auto, BackendName::Daemon) => {
+            let named = settings.daemon_socket.as_deref();
+            Some(named.unwrap_or(Path::new(SOCKET)).to_owned())
+        }
+        _ => None,
+    }
+}
+
+pub(super) fn open(
+    settings: &Settings,
+    socket: &Path,
+    depot: &Arc<Depot>,
+    memory: OwnedFd,
+    clock: Clock,
+) -> Result<Device, BuildError> {
+    let given = &settings.address;
+    if given.dhcp || !given.given.is_empty() {
+        let problem = "the daemon has the addresses: leave this out, or give it to `janus daemon`";
+        return Err(ConfigError::value("address", problem.into()).into());
+    }
+    if !settings.daemon_ports.is_power_of_two() {
+        let problem = "a power of two, please: 256, 512, 1024 …";
+        return Err(ConfigError::value("daemon_ports", problem.into()).into());
+    }
+    let wishes = Wishes {
+        name: program(),
+        ports: settings.daemon_ports,
+        queues: settings.queues(),
+    };
+    let joined = Member::join(socket, &wishes, depot.clone(), memory);
+    let member = joined.map_err(|error| BuildError::Device(error.into()))?;
+    let (welcome, ports) = (member.welcome().clone(), member.ports());
+    let opened = device::open_outside(settings, clock, Box::new(member));
+    let mut device = opened.map_err(BuildError::Device)?;
+    let (first, count) = welcome.ports;
+    let interface = &mut device.interface;
+    let addresses = welcome.addresses.into_iter();
+    interface.addresses = addresses
+        .map(|(addr, prefix)| IpCidr { addr, prefix })
+        .collect();
+    for gateway in welcome.gateways {
+        match gateway {
+            IpAddr::V4(gateway) => interface.gateway = Some(gateway),
+            IpAddr::V6(gateway) => interface.gateway_v6 = Some(gateway),
+        }
+    }
+    interface.answers = false;
+    interface.ports = Some(PortBlock { first, count });
+    device.member = Some(ports);
+    Ok(device)
+}
+
+/// What the program is called, for people.
+fn program() -> String {
+    let name = std::env::args_os().next().unwrap_or_default();
+    let name = Path::new(&name).file_name().unwrap_or(&name);
+    format!("{} {}", name.to_string_lossy(), std::process::id())
+}
