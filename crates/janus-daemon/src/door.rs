@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use janus_shm::Link;
 use rustix::io::Errno;
@@ -15,12 +16,16 @@ use rustix::net::{
 
 use crate::{Rule, Settings};
 
+/// How long a daemon that was killed may take to be gone.
+const ENDS_WITHIN: Duration = Duration::from_millis(500);
 /// Programs that ask at the same time.
 const BACKLOG: i32 = 64;
 
 pub(crate) struct Door {
     socket: OwnedFd,
     path: PathBuf,
+    /// There was a daemon before, whose members are about to ask.
+    pub(crate) follows: bool,
     rules: Vec<Rule>,
 }
 
@@ -37,17 +42,22 @@ impl Door {
             fs::create_dir_all(folder).map_err(|error| says(error, "has no folder"))?;
         }
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-        let new = || socket_with(family, kind, SocketFlags::CLOEXEC, None);
-        match connect(&new()?, &address) {
-            Ok(()) => {
+        let is_taken = || -> io::Result<bool> {
+            let asks = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+            Ok(connect(&asks, &address).is_ok())
+        };
+        let until = Instant::now() + ENDS_WITHIN;
+        while is_taken()? {
+            if Instant::now() >= until {
                 let text = format!("another daemon listens at {} already", path.display());
                 return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
             }
-            // What a daemon that ended has left.
-            Err(Errno::CONNREFUSED) => {
-                fs::remove_file(&path).map_err(|error| says(error, "is in the way"))?;
-            }
-            Err(_) => {}
+            std::thread::sleep(ENDS_WITHIN / 50);
+        }
+        // What a daemon that ended has left.
+        let follows = path.exists();
+        if follows {
+            fs::remove_file(&path).map_err(|error| says(error, "is in the way"))?;
         }
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(family, kind, flags, None)?;
@@ -63,6 +73,7 @@ impl Door {
         Ok(Door {
             socket,
             path,
+            follows,
             rules: settings.allow.clone(),
         })
     }

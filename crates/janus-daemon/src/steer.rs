@@ -16,6 +16,8 @@ pub(crate) enum To {
     Keeper,
     /// Each resolves link addresses for itself.
     Everybody,
+    /// To the keeper, who answers that nobody has the port.
+    Closed,
     /// The port is kept for who claims it next.
     Kept,
     Nowhere,
@@ -53,7 +55,7 @@ fn by_port(ports: &Ports, udp: bool, number: u16, opens: bool, core: u8) -> To {
     match ports.owner(Port { udp, number }) {
         Owner::Member(slot) => To::Member(slot, core),
         Owner::Kept if opens => To::Kept,
-        Owner::Kept | Owner::Nobody => To::Keeper,
+        Owner::Kept | Owner::Nobody => To::Closed,
     }
 }
 

@@ -49,6 +49,7 @@ pub(crate) struct Switch {
     counters: Arc<Counters>,
     stop: Arc<AtomicBool>,
     expires: Option<Instant>,
+    quiet_until: Option<Instant>,
 }
 
 impl Switch {
@@ -68,6 +69,7 @@ impl Switch {
         let interface = &device.interface;
         let addresses: Vec<_> = interface.addresses.iter().map(|own| own.addr).collect();
         let with_prefix = interface.addresses.iter().map(|own| (own.addr, own.prefix));
+        let quiet_until = door.follows.then(|| Instant::now() + KEPT);
         let welcome = Welcome {
             version: janus_shm::VERSION,
             member: 0,
@@ -95,6 +97,7 @@ impl Switch {
             counters,
             stop,
             expires: None,
+            quiet_until,
         })
     }
 
@@ -154,6 +157,8 @@ impl Switch {
                 return self.keep(frame);
             }
             To::Kept => self.counters.lost_reserved.add(1),
+            To::Closed if self.waits_for_members() => self.counters.lost_reserved.add(1),
+            To::Closed => return self.keep(frame),
             To::Nowhere => self.counters.lost_unknown.add(1),
         }
         self.pool.free(frame.buf);
@@ -169,6 +174,15 @@ impl Switch {
             Ok(false) => self.counters.lost_no_buffer.add(1),
             Err(violation) => self.cut_off(slot, &violation.into()),
         }
+    }
+
+    /// Members of a daemon before are about to ask for their ports again, whose connections must not be reset meanwhile.
+    fn waits_for_members(&mut self) -> bool {
+        let waits = self.quiet_until.is_some_and(|until| Instant::now() < until);
+        if !waits {
+            self.quiet_until = None;
+        }
+        waits
     }
 
     fn keep(&mut self, frame: Frame) {

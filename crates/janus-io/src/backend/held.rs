@@ -90,6 +90,30 @@ impl Held {
         })
     }
 
+    /// The next frame that was to be sent, from place `at` on, which moves on; buffers to receive into come home by the way. `None`: there is
+    /// nothing more, and `at` is 0 again.
+    ///
+    /// # Safety
+    /// The other side writes into none of them any more.
+    pub(crate) unsafe fn next_home(&mut self, at: &mut usize) -> Option<Frame> {
+        while *at < self.holdings.len() {
+            let slot = *at;
+            *at += 1;
+            match self.holdings[slot] {
+                Holding::Ours => {}
+                Holding::Filling => {
+                    self.holdings[slot] = Holding::Ours;
+                    self.filling -= 1;
+                    // SAFETY: the table said that the other side had it, and by the caller it has it no more.
+                    drop(unsafe { self.handle(slot, 0) });
+                }
+                Holding::Sending(..) => return self.sent(address(slot, 0)),
+            }
+        }
+        *at = 0;
+        None
+    }
+
     /// All buffers back, wherever they were.
     ///
     /// # Safety
@@ -186,7 +210,14 @@ mod tests {
         assert_eq!(stranger.buf.off(), janus_mem::HEADROOM);
         drop((pool, stranger));
         assert_eq!(depot.stats().outstanding, 80);
+        let (mut at, mut sent) = (0, 0);
         // SAFETY: there is no other side in this test.
+        while let Some(frame) = unsafe { held.next_home(&mut at) } {
+            sent += 1;
+            drop(frame);
+        }
+        assert_eq!((sent, at, held.filling, held.sending), (40, 0, 0, 0));
+        // SAFETY: as above.
         unsafe { held.bring_home() };
         assert_eq!(
             (depot.stats().outstanding, other.stats().outstanding),

@@ -34,6 +34,8 @@ pub(super) struct MemberQueue {
     /// It has slept: the bell may have been rung.
     slept: bool,
     kept_awake: u32,
+    /// How far what a daemon before had has come home. `None`: all of it has.
+    homecoming: Option<usize>,
     counters: Arc<MemberCounters>,
 }
 
@@ -53,6 +55,7 @@ impl MemberQueue {
             posted,
             slept: false,
             kept_awake: 0,
+            homecoming: None,
             counters,
         }
     }
@@ -72,9 +75,26 @@ impl MemberQueue {
     #[cold]
     fn take_place(&mut self) {
         self.ends = self.berth.take();
-        // SAFETY: whoever had the other ends has ended, or unmaps the memory before it lets go of the line.
-        unsafe { self.held.bring_home() };
+        self.homecoming = Some(0);
         self.posted.lacks(0);
+    }
+
+    /// Frames that a daemon before had are given back to whoever waits for them, as far as there is room. True: all have been.
+    fn comes_home(&mut self, pool: &mut Pool, done: &mut Batch) -> bool {
+        let Some(at) = &mut self.homecoming else {
+            return true;
+        };
+        while done.room() > 0 {
+            // SAFETY: whoever had the other ends has ended, or unmaps the memory before it lets go of the line.
+            match unsafe { self.held.next_home(at) } {
+                Some(frame) => retire(frame, pool, done),
+                None => {
+                    self.homecoming = None;
+                    return true;
+                }
+            }
+        }
+        false
     }
 
     /// The daemon has broken the rules: nothing more of it, until there is another.
@@ -85,7 +105,7 @@ impl MemberQueue {
     }
 
     fn receive(&mut self, pool: &mut Pool, out: &mut Batch) -> Result<(), Violation> {
-        let Some(ends) = &mut self.ends else {
+        let Some(ends) = self.ends.as_mut().filter(|_| self.homecoming.is_none()) else {
             return Ok(());
         };
         let mut got = [Descriptor::default(); BURST];
@@ -223,6 +243,9 @@ impl Queue for MemberQueue {
 
     fn tx_burst(&mut self, pool: &mut Pool, frames: &mut Batch, done: &mut Batch) {
         self.refresh();
+        if !self.comes_home(pool, done) {
+            return;
+        }
         if self.ends.is_none() {
             // As on a cable that is pulled out.
             let take = frames.len().min(done.room());
@@ -246,7 +269,7 @@ impl Queue for MemberQueue {
     }
 
     fn arm(&mut self) -> bool {
-        if self.berth.is_behind() {
+        if self.berth.is_behind() || self.homecoming.is_some() {
             return false;
         }
         let sending = self.held.sending > 0;
