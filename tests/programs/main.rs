@@ -11,6 +11,7 @@ mod support;
 mod veth;
 
 mod clients;
+mod daemon;
 mod devices;
 mod ends;
 mod library;

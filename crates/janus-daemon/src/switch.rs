@@ -122,18 +122,18 @@ impl Switch {
 
     /// Carries what there is, a burst of each; how many frames.
     fn turn(&mut self) -> usize {
-        let mut carried = self.from_device();
-        carried += self.from_keeper();
+        let mut carried = self.device_turn();
+        carried += self.keeper_turn();
         for slot in 0..self.members.len() {
             if self.members[slot].is_some() {
-                carried += self.from_member(slot as Slot);
+                carried += self.member_turn(slot as Slot);
             }
         }
         self.send();
         carried
     }
 
-    fn from_device(&mut self) -> usize {
+    fn device_turn(&mut self) -> usize {
         let mut batch = Batch::new();
         self.device.rx_burst(&mut self.pool, &mut batch);
         let count = batch.len();
@@ -193,7 +193,7 @@ impl Switch {
         }
     }
 
-    fn from_keeper(&mut self) -> usize {
+    fn keeper_turn(&mut self) -> usize {
         let mut batch = Batch::new();
         self.cable.rx_burst(&mut self.pool, &mut batch);
         let count = batch.len();
@@ -237,7 +237,7 @@ impl Switch {
         debug_assert!(done.is_empty(), "nothing here is lent");
     }
 
-    fn from_member(&mut self, slot: Slot) -> usize {
+    fn member_turn(&mut self, slot: Slot) -> usize {
         let Some(mut member) = self.members[usize::from(slot)].take() else {
             return 0;
         };

@@ -1,0 +1,227 @@
+//! Several programs on the device of one daemon: by port, of two users; and a daemon that is killed and started again under connections.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::library;
+use crate::running::Running;
+use crate::support::privileged::{in_own_space, run, skip, tools};
+
+const OURS: &str = "192.0.2.1";
+const CONNECTIONS: usize = 200;
+
+/// A namespace with a TAP interface that stays when its daemon ends, and a folder that all users see.
+struct Place {
+    folder: PathBuf,
+}
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let name = format!("janus-{name}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(folder.join("scratch")).expect("a temporary directory");
+        for (path, mode) in [(folder.clone(), 0o755), (folder.join("scratch"), 0o777)] {
+            let mode = fs::Permissions::from_mode(mode);
+            fs::set_permissions(path, mode).expect("it is ours");
+        }
+        // Where cargo builds is root's alone, perhaps.
+        fs::copy(library::library(), folder.join("library.so")).expect("the library");
+        for line in [
+            "ip link set lo up",
+            "ip tuntap add dev janus0 mode tap",
+            "ip address add 192.0.2.2/24 dev janus0",
+            "ip link set janus0 up",
+        ] {
+            run(line).expect("a namespace of our own");
+        }
+        Place { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn daemon(&self) -> Running {
+        let mut command = Command::new(library::janus());
+        command
+            .arg("daemon")
+            .arg("--socket")
+            .arg(self.path("io.sock"));
+        command.args(["--allow", "any:80", "--allow", "any:1024-65535"]);
+        command.env("JANUS_BACKEND", "tap");
+        command.env("JANUS_TAP_NAME", "janus0");
+        command.env("JANUS_TAP_KERNEL_ADDRESS", "none");
+        command.env("JANUS_ADDRESS", format!("{OURS}/24"));
+        let mut daemon = Running::start(command, "janus daemon");
+        daemon.says("programs may join");
+        daemon
+    }
+
+    fn member(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = Command::new(program.as_ref());
+        command.env("JANUS_BACKEND", "daemon");
+        command.env("JANUS_DAEMON_SOCKET", self.path("io.sock"));
+        command
+    }
+
+    /// A program that knows nothing of Janus, of this user.
+    fn program(&self, user: &str, words: &[&str]) -> Running {
+        let mut command = self.member("setpriv");
+        command.args([&format!("--reuid={user}"), "--clear-groups", "env"]);
+        let library = self.path("library.so");
+        command.arg(format!("LD_PRELOAD={}", library.display()));
+        command.args(words).current_dir(self.path("scratch"));
+        Running::start(command, &words.join(" "))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn in_time(line: &str) -> String {
+    let begin = Instant::now();
+    loop {
+        match run(line) {
+            Ok(said) => return said,
+            Err(why) if begin.elapsed() > Duration::from_secs(20) => panic!("{why}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}
+
+#[test]
+fn nginx_and_redis_of_two_users_by_port() {
+    let needs = [
+        "nginx -v",
+        "redis-server --version",
+        "redis-cli --version",
+        "curl --version",
+        "setpriv --version",
+    ];
+    if let Err(why) = tools(&needs) {
+        return skip(&why);
+    }
+    if let Err(why) = in_own_space(two_users) {
+        skip(&why);
+    }
+}
+
+fn two_users() {
+    let place = Place::new("two-users");
+    let daemon = place.daemon();
+    let config = "daemon off; master_process off; pid pid; error_log err; events {} http { access_log off; \
+        client_body_temp_path a; proxy_temp_path b; fastcgi_temp_path c; uwsgi_temp_path d; scgi_temp_path e; \
+        server { listen 80; location / { return 200 nginx; } } }";
+    fs::write(place.path("nginx.conf"), config).expect("a temporary file");
+    let (scratch, config) = (place.path("scratch"), place.path("nginx.conf"));
+    let (scratch, config) = (scratch.display().to_string(), config.display().to_string());
+    let nginx = ["nginx", "-p", &scratch, "-c", &config];
+    let redis = "redis-server --port 6379 --bind 192.0.2.1 --protected-mode no --save ";
+    let redis: Vec<&str> = redis.split(' ').collect();
+    let web = place.program("33", &nginx);
+    let store = place.program("34", &redis);
+    let get = format!("curl -sS -m 5 http://{OURS}/");
+    let ask = |words: &str| in_time(&format!("redis-cli -h {OURS} {words}"));
+    assert_eq!(in_time(&get), "nginx");
+    assert_eq!(ask("set key value").trim(), "OK");
+    // The kernel has no part in it.
+    let kernels = fs::read_to_string("/proc/thread-self/net/tcp").expect("it is there");
+    let listens = kernels.lines().filter(|line| line.contains(" 0A ")).count();
+    assert_eq!(listens, 0, "{kernels}");
+    // One floods, and is killed; the other answers all the time.
+    for round in 0..3 {
+        let load = "redis-benchmark -q -t set -n 20000 -h";
+        let load = std::thread::spawn({
+            let line = format!("{load} {OURS}");
+            move || run(&line)
+        });
+        for _ in 0..50 {
+            assert_eq!(run(&get).expect("it answers"), "nginx", "round {round}");
+        }
+        let loaded = load.join().expect("an end");
+        assert!(loaded.is_ok(), "{loaded:?}");
+    }
+    web.signal(Signal::KILL);
+    assert_eq!(web.end().code, "signal 9");
+    assert_eq!(
+        run(&format!("redis-cli -h {OURS} get key"))
+            .expect("it answers")
+            .trim(),
+        "value"
+    );
+    let again = place.program("33", &nginx);
+    assert_eq!(in_time(&get), "nginx", "another has the port");
+    assert_eq!(ask("get key").trim(), "value");
+    again.terminated();
+    store.terminated();
+    let ended = daemon.terminated().well();
+    let told = "3 joined, 2 left, 1 died, 0 cut off";
+    assert!(ended.out.contains(told), "{ended}");
+}
+
+#[test]
+fn connections_outlive_their_daemon() {
+    if let Err(why) = tools(&["ip -V"]) {
+        return skip(&why);
+    }
+    if let Err(why) = in_own_space(restarts) {
+        skip(&why);
+    }
+}
+
+fn restarts() {
+    let place = Place::new("restarts");
+    let mut daemon = place.daemon();
+    let mut command = place.member(library::janus());
+    command.args(["serve", "--listen", "0.0.0.0:80", "--cores", "1"]);
+    let mut server = Running::start(command, "janus serve");
+    server.says("http://");
+    let connect = |_| {
+        let stream = TcpStream::connect((OURS, 80)).expect("it listens");
+        let patience = Some(Duration::from_secs(30));
+        stream.set_read_timeout(patience).expect("not zero");
+        stream
+    };
+    let mut streams: Vec<TcpStream> = (0..CONNECTIONS).map(connect).collect();
+    let restarts: usize =
+        std::env::var("JANUS_RESTARTS").map_or(5, |it| it.parse().expect("a number"));
+    let mut worst = Duration::ZERO;
+    for _ in 0..restarts {
+        // In the midst of requests: answers are on their way.
+        for stream in &mut streams {
+            stream
+                .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+                .expect("it is open");
+        }
+        daemon.signal(Signal::KILL);
+        daemon.end();
+        let begin = Instant::now();
+        daemon = place.daemon();
+        for stream in &mut streams {
+            let mut answer = Vec::new();
+            while !answer.ends_with(b"TCP stack.\n") {
+                let mut piece = [0; 1024];
+                let got = stream.read(&mut piece).expect("it lives");
+                assert!(got > 0, "closed after {}", String::from_utf8_lossy(&answer));
+                answer.extend_from_slice(&piece[..got]);
+            }
+        }
+        worst = worst.max(begin.elapsed());
+    }
+    println!(
+        "{CONNECTIONS} connections, {restarts} restarts: at most {worst:?} until all had their answers"
+    );
+    drop(streams);
+    server.terminated();
+    daemon.terminated().well();
+}
