@@ -12,7 +12,7 @@ pub(crate) struct Args {
     /// Socket at which programs ask to be taken in.
     #[arg(long, default_value = "/run/janus/io.sock")]
     socket: PathBuf,
-    /// Who may have which ports besides root and the daemon's own user: `www-data:80`, `any:1024-65535`. May be said several times.
+    /// Ports for other users than root and the daemon's own: `www-data:80`, `any:1024-65535`. May be said several times.
     #[arg(long)]
     allow: Vec<Allow>,
 }

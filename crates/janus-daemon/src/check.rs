@@ -1,4 +1,5 @@
-//! What a member may send: packets from the device's addresses and from its own ports, link frames from the device's. Judged on a copy that
+//! The judgment of frames that members send: packets come from the device's addresses and the member's own ports, link frames from the device's
+//! link address. Judged on a copy that
 //! the member cannot change any more.
 
 use std::net::IpAddr;
@@ -13,11 +14,11 @@ pub(crate) struct Identity {
     addresses: Vec<IpAddr>,
 }
 
-/// What to do with a frame.
+/// The judgment of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Pass,
-    /// From a port that is nobody's: it becomes the member's.
+    /// From an unclaimed port: it becomes the member's.
     Takes(Port),
     Refuse,
 }

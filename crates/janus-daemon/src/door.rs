@@ -54,7 +54,7 @@ impl Door {
             }
             std::thread::sleep(ENDS_WITHIN / 50);
         }
-        // What a daemon that ended has left.
+        // Left by a daemon that has ended.
         let follows = path.exists();
         if follows {
             fs::remove_file(&path).map_err(|error| says(error, "is in the way"))?;

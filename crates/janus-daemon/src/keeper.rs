@@ -1,5 +1,5 @@
 //! The keeper: a stack of the daemon's own, on a wire in memory, that answers for everything no member has: questions for link addresses,
-//! pings, ports at which nobody listens.
+//! pings, unclaimed ports.
 
 use std::io;
 use std::thread::JoinHandle;

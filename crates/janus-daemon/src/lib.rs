@@ -1,6 +1,6 @@
 //! A daemon that has the one device of several programs, its members. Their packets cross in memory that each shares with the daemon alone: what
 //! comes for a port goes to the member that has claimed it, what a member sends is looked at before it goes out. All that is no member's
-//! (questions for link addresses, pings, ports that nobody has) a stack of the daemon's own answers, the keeper.
+//! (questions for link addresses, pings, unclaimed ports) a stack of the daemon's own answers, the keeper.
 //!
 //! The daemon knows of ports, not of connections: those are the members', who keep them when it ends, and join the next one.
 //! Never here: TCP; how a device is opened (`janus-rt`); the form of messages and rings (`janus-shm`).
@@ -31,7 +31,7 @@ use switch::Switch;
 /// The most programs that a daemon takes in.
 pub const MEMBERS_MAX: usize = 128;
 
-/// Who may claim which ports.
+/// Leave to claim ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// A user; `None`: any.
@@ -51,7 +51,7 @@ pub struct Settings {
     pub signals: bool,
 }
 
-/// What a daemon has counted.
+/// Counts of a daemon.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Counters {
@@ -65,7 +65,7 @@ pub struct Counters {
     pub lost_no_buffer: Counter,
     /// Frames that the device, or the keeper, had no room for.
     pub lost_full: Counter,
-    /// Frames that are nobody's: malformed, of other protocols, pieces whose beginning has not been seen.
+    /// Frames without an owner: malformed, of other protocols, pieces whose beginning has not been seen.
     pub lost_unknown: Counter,
     /// SYNs for ports whose member has just died.
     pub lost_reserved: Counter,
@@ -169,7 +169,7 @@ impl Daemon {
         })
     }
 
-    /// What it has counted; stays readable.
+    /// Its counts, which stay readable.
     #[must_use]
     pub fn counters(&self) -> Arc<Counters> {
         self.counters.clone()

@@ -17,7 +17,7 @@ pub(crate) const KEPT: Duration = Duration::from_secs(2);
 /// A member's place.
 pub(crate) type Slot = u8;
 
-/// What is known of a port.
+/// Owner of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     Nobody,
@@ -163,7 +163,7 @@ impl Ports {
         Some(block)
     }
 
-    /// What no block has.
+    /// Ports that are in no block.
     fn gaps(&self) -> Vec<Range<u32>> {
         let mut taken: Vec<(u32, u32)> = (self.blocks.values())
             .map(|(first, count)| (u32::from(*first), u32::from(*count)))

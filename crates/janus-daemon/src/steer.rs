@@ -16,7 +16,7 @@ pub(crate) enum To {
     Keeper,
     /// Each resolves link addresses for itself.
     Everybody,
-    /// To the keeper, who answers that nobody has the port.
+    /// To the keeper, who answers that the port is closed.
     Closed,
     /// The port is kept for who claims it next.
     Kept,

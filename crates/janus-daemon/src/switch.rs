@@ -214,7 +214,7 @@ impl Switch {
         }
     }
 
-    /// What has gathered, to the device and to the keeper.
+    /// Sends the frames that have gathered, to the device and to the keeper.
     fn send(&mut self) {
         let mut done = Batch::new();
         for (queue, frames) in [
@@ -252,7 +252,7 @@ impl Switch {
         }
     }
 
-    /// What one member sends, a burst of each of its cores.
+    /// Takes a burst of frames from each core of a member.
     fn take_from(&mut self, slot: Slot, member: &mut Member) -> Result<usize, Breach> {
         let Some(memory) = &member.memory else {
             return Ok(0);
@@ -395,7 +395,7 @@ impl Switch {
         Ok(())
     }
 
-    /// What one member says; how it ends, if it does.
+    /// Hears one member; how it ends, if it does.
     fn hear(&mut self, slot: Slot, member: &mut Member) -> Result<Option<End>, Breach> {
         let rings = member.cores.iter().all(|core| core.bell.hear());
         for _ in 0..MESSAGES_MAX {
@@ -425,7 +425,7 @@ impl Switch {
                     }
                 }
                 Received::Message(Message::Leave, _) => {
-                    // What it has put in before that goes out yet.
+                    // Its last frames go out yet.
                     while self.take_from(slot, member)? > 0 {
                         self.send();
                     }

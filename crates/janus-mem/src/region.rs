@@ -258,7 +258,7 @@ mod sys {
         })
     }
 
-    /// Puts memory that has a descriptor where a reservation is: sealed, so that nobody takes it away from those who have mapped it.
+    /// Puts memory that has a descriptor where a reservation is: sealed, as it may not be taken away from those who have mapped it.
     pub(super) fn share(base: NonNull<u8>, len: usize) -> Result<OwnedFd, MemError> {
         let made = || {
             let memory = memfd_create(

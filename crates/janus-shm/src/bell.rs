@@ -1,4 +1,4 @@
-//! What wakes the other side when it sleeps: one end of a pair of sockets. Neither side can make the other wait: an eventfd's flags and counter
+//! A bell wakes the other side when it sleeps: one end of a pair of sockets. Neither side can make the other wait: an eventfd's flags and counter
 //! are both sides' to change, a socket is asked not to wait by each call.
 
 use std::io;

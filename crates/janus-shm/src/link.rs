@@ -20,7 +20,7 @@ const FDS_MAX: usize = 4;
 #[derive(Debug)]
 pub struct Link(OwnedFd);
 
-/// What was heard.
+/// A message, or none.
 #[derive(Debug)]
 pub enum Received {
     /// A message, and what came with it.

@@ -24,7 +24,7 @@ pub enum Mode {
     Shared,
 }
 
-/// What becomes of a port that others have too.
+/// Whether a port may be several members'.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
     /// It is to be the member's alone.

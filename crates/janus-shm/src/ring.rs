@@ -25,7 +25,7 @@ pub struct Descriptor {
     pub offset: u64,
     /// How long.
     pub len: u32,
-    /// What the two have agreed on.
+    /// A meaning that the two have agreed on.
     pub tag: u32,
 }
 

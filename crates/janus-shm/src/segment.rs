@@ -51,7 +51,7 @@ impl Segment {
     /// # Errors
     /// InvalidData: it is no sealed memfd of this length.
     pub fn open(fd: OwnedFd, len: usize) -> io::Result<Segment> {
-        // What is no memfd has no seals.
+        // Only a memfd has seals.
         let sealed = fcntl_get_seals(&fd).is_ok_and(|seals| seals.contains(FIXED));
         // Asked for once it can change no more.
         let as_long = sealed && fstat(&fd)?.st_size == len as i64 && len > 0;
@@ -64,7 +64,7 @@ impl Segment {
 
     fn map(fd: OwnedFd, len: usize) -> io::Result<Segment> {
         let rights = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at a place of the kernel's choice is nobody else's.
+        // SAFETY: a new mapping at a place of the kernel's choice aliases nothing.
         let base = unsafe { mmap(null_mut(), len, rights, MapFlags::SHARED, &fd, 0)? };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Segment { base, len, fd })

@@ -59,6 +59,12 @@ pub(crate) const BLOCKS: &[Known] = &[
         given: "",
     },
     Known {
+        file: "docs/processes.md",
+        begins: "cargo build --release -p janus-cli",
+        needs: &[Need::Part("TAP device"), Need::Program("curl")],
+        given: "",
+    },
+    Known {
         file: "docs/programs.md",
         begins: "cargo build --release -p janus-cli -p janus-preload",
         needs: &[Need::Never(

@@ -58,7 +58,7 @@ pub struct Member {
 
 opaque!(Member);
 
-/// What a program asks a daemon for.
+/// A program's requests to a daemon.
 #[derive(Clone, Debug)]
 pub struct Wishes {
     /// Its name, for people.
@@ -109,7 +109,7 @@ impl Member {
         })
     }
 
-    /// What the daemon has said of its device.
+    /// The daemon's description of its device.
     #[must_use]
     pub fn welcome(&self) -> &Welcome {
         self.line.welcome()

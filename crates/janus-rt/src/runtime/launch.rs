@@ -80,12 +80,28 @@ impl OpenDevice {
     }
 }
 
+/// Opens the device, and makes the buffers that go with it.
+fn with_buffers(
+    settings: &Settings,
+    backend: BackendChoice,
+    growth: &Growth,
+    key: &[u8; 40],
+    clock: Clock,
+    mailbox: &Arc<ControlMailbox>,
+) -> Result<(Arc<Depot>, Device), BuildError> {
+    if let Some(socket) = member::socket(settings, &backend) {
+        return member::open(settings, &socket, growth, clock);
+    }
+    let depot = Depot::new(settings.packet_buffers, growth).map_err(BuildError::system)?;
+    let device = device::open(settings, backend, &depot, growth, key, clock, mailbox)?;
+    Ok((depot, device))
+}
+
 pub(super) fn open_device(
     settings: &Settings,
     backend: BackendChoice,
 ) -> Result<OpenDevice, BuildError> {
     let growth = Growth::Ahead(Toucher::spawn().map_err(BuildError::system)?);
-    let depot = Depot::new(settings.packet_buffers, &growth).map_err(BuildError::system)?;
     let (_, key) = secrets::secrets(settings.seed).map_err(BuildError::system)?;
     let parker = Parker::new().map_err(BuildError::system)?;
     let mailbox = Arc::new(ControlMailbox::new(1, 0, parker.unparker()));
@@ -94,7 +110,11 @@ pub(super) fn open_device(
         let problem = "what carries packets itself is given its addresses";
         return Err(ConfigError::value("address", problem.into()).into());
     }
-    let device = device::open(settings, backend, &depot, &growth, &key, clock, &mailbox)?;
+    let (depot, device) = with_buffers(settings, backend, &growth, &key, clock, &mailbox)?;
+    if device.member.is_some() {
+        let problem = "a daemon's device is its members' already: it cannot be another daemon's";
+        return Err(ConfigError::value("backend", problem.into()).into());
+    }
     if device.portal.is_some() {
         let problem = "the portal is no device: choose `tap`, `xdp` or `dpdk`";
         return Err(ConfigError::value("backend", problem.into()).into());
@@ -126,21 +146,7 @@ impl Prepared {
         let (secrets, key) = secrets::secrets(settings.seed).map_err(BuildError::system)?;
 
         let backend = backend.unwrap_or_default();
-        let (depot, joining) = match member::socket(&settings, &backend) {
-            Some(socket) => {
-                let (depot, memory) =
-                    Depot::shared(settings.packet_buffers, &growth).map_err(BuildError::system)?;
-                (depot, Some((socket, memory)))
-            }
-            None => {
-                let depot = Depot::new(settings.packet_buffers, &growth);
-                (depot.map_err(BuildError::system)?, None)
-            }
-        };
-        let mut device = match joining {
-            Some((socket, memory)) => member::open(&settings, &socket, &depot, memory, clock)?,
-            None => device::open(&settings, backend, &depot, &growth, &key, clock, &mailbox)?,
-        };
+        let (depot, mut device) = with_buffers(&settings, backend, &growth, &key, clock, &mailbox)?;
         let keeper = lease(&settings, &mut device, &depot, clock)?;
 
         let interface = device.interface;

@@ -65,9 +65,9 @@ struct State {
     /// Which daemon that is.
     daemon: u32,
     last: u32,
-    /// What was answered to each question that somebody waits for.
+    /// The answer to each question that somebody waits for.
     answers: BTreeMap<u32, Result<u16, Refusal>>,
-    /// What this program has; asked for again when there is another daemon.
+    /// Claims that were granted, made again when there is another daemon.
     granted: Vec<Claim>,
     /// Queues that are open.
     open: usize,
@@ -85,7 +85,7 @@ impl From<Refusal> for io::Error {
     }
 }
 
-/// What one daemon has agreed to.
+/// The agreement with one daemon.
 struct Session {
     link: Link,
     welcome: Welcome,
@@ -500,7 +500,7 @@ fn connected(path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// What the daemon says to a hello.
+/// The daemon's answer to a hello.
 fn welcomed(link: &Link, path: &Path) -> io::Result<Welcome> {
     let strange = |what: &str| {
         let text = format!("what answers at {} is no daemon: {what}", path.display());

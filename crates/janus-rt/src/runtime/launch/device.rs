@@ -133,7 +133,7 @@ pub(super) fn open(
         }
         (BackendChoice::Auto, BackendName::None) => open_none(settings, clock),
         (BackendChoice::Daemon { .. }, _) | (BackendChoice::Auto, BackendName::Daemon) => {
-            unreachable!("a member is opened with its depot")
+            Err("a daemon's device goes with buffers that it has mapped".into())
         }
         (BackendChoice::Custom(backend), _) => {
             // Only the program knows whether it does; what it brings may be a wire in memory.

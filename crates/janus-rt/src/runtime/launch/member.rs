@@ -1,12 +1,11 @@
 //! A program that a daemon takes in: addresses and ports are as the daemon says.
 
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use janus_io::member::{Member, Wishes};
-use janus_mem::Depot;
+use janus_mem::{Depot, Growth};
 use janus_tcp::{IpCidr, PortBlock};
 
 use super::device::{self, Device};
@@ -29,13 +28,13 @@ pub(super) fn socket(settings: &Settings, backend: &BackendChoice) -> Option<Pat
     }
 }
 
+/// Joins the daemon, with buffers in memory that it can map.
 pub(super) fn open(
     settings: &Settings,
     socket: &Path,
-    depot: &Arc<Depot>,
-    memory: OwnedFd,
+    growth: &Growth,
     clock: Clock,
-) -> Result<Device, BuildError> {
+) -> Result<(Arc<Depot>, Device), BuildError> {
     let given = &settings.address;
     if given.dhcp || !given.given.is_empty() {
         let problem = "the daemon has the addresses: leave this out, or give it to `janus daemon`";
@@ -50,6 +49,8 @@ pub(super) fn open(
         ports: settings.daemon_ports,
         queues: settings.queues(),
     };
+    let shared = Depot::shared(settings.packet_buffers, growth);
+    let (depot, memory) = shared.map_err(BuildError::system)?;
     let joined = Member::join(socket, &wishes, depot.clone(), memory);
     let member = joined.map_err(|error| BuildError::Device(error.into()))?;
     let (welcome, ports) = (member.welcome().clone(), member.ports());
@@ -70,10 +71,10 @@ pub(super) fn open(
     interface.answers = false;
     interface.ports = Some(PortBlock { first, count });
     device.member = Some(ports);
-    Ok(device)
+    Ok((depot, device))
 }
 
-/// What the program is called, for people.
+/// The program's name, for people.
 fn program() -> String {
     let name = std::env::args_os().next().unwrap_or_default();
     let name = Path::new(&name).file_name().unwrap_or(&name);
