@@ -588,7 +588,7 @@ impl Builder {
     pub fn open_device(self) -> Result<OpenDevice, BuildError> {
         let mut one = self.cores(1);
         let (settings, _) = one.sources().read()?;
-        launch::open_device(&settings, one.backend.unwrap_or_default())
+        launch::open_device(&settings, one.backend)
     }
 
     /// Reads file and environment, key by key; what this builder was told goes before that. Nothing is opened.

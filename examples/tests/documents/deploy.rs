@@ -10,7 +10,7 @@ use crate::root;
 use crate::shell::{ALONE, Place, SERVERS, can_be_alone, has, janus, machine_has, script};
 use crate::skip;
 
-const UNITS: &[&str] = &["hello.service", "hello-tap.service"];
+const UNITS: &[&str] = &["hello.service", "hello-tap.service", "janus-daemon.service"];
 const YAML: &[&str] = &["compose.yaml", "compose.tap.yaml", "kubernetes.yaml"];
 
 fn read(name: &str) -> String {
@@ -48,6 +48,8 @@ fn systemd_understands_the_units() {
     let place = Place::new("units");
     for name in UNITS {
         let unit = read(name).replace("/usr/local/bin/hello", &hello());
+        // It is verified that there is such a program, not which.
+        let unit = unit.replace("/usr/local/bin/janus", &hello());
         fs::write(place.path.join(name), unit).unwrap();
         let mut command = Command::new("systemd-analyze");
         command.arg("verify").arg(place.path.join(name));

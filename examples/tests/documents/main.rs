@@ -149,6 +149,7 @@ commands_of! {
     commands_of_metrics: "docs/metrics.md",
     commands_of_operating: "docs/operating.md",
     commands_of_packetdrill: "docs/packetdrill.md",
+    commands_of_processes: "docs/processes.md",
     commands_of_programs: "docs/programs.md",
     commands_of_xdp: "docs/xdp.md",
 }

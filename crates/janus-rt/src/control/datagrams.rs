@@ -72,12 +72,12 @@ pub(crate) enum Way {
 impl Datagrams {
     pub(crate) fn new(
         ports: Arc<SocketPorts>,
-        block: PortBlock,
+        block: Option<PortBlock>,
         member: Option<Ports>,
     ) -> Datagrams {
         Datagrams {
             ports,
-            block,
+            block: block.unwrap_or(PortBlock::DYNAMIC),
             member,
             owners: Lock::default(),
         }
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn the_first_core_has_the_port_until_its_last_socket_is_gone() {
-        let table = Datagrams::new(Arc::default(), PortBlock::DYNAMIC, None);
+        let table = Datagrams::new(Arc::default(), None, None);
         let claim = |number: u16, port| table.claim(owner(number), number as u8, ANY, port, || 7);
         assert_eq!(claim(1, 53).unwrap(), 53);
         assert_eq!(claim(1, 53).unwrap(), 53);
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn no_more_is_under_way_than_there_is_room_for() {
-        let table = Datagrams::new(Arc::default(), PortBlock::DYNAMIC, None);
+        let table = Datagrams::new(Arc::default(), None, None);
         for (number, port) in [(1, 53), (2, 54)] {
             table
                 .claim(owner(number), number as u8, ANY, port, || 7)
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn any_port_is_a_drawn_one_or_the_first_that_is_free() {
-        let table = Datagrams::new(Arc::default(), PortBlock::DYNAMIC, None);
+        let table = Datagrams::new(Arc::default(), None, None);
         let claim = |drawn| table.claim(owner(1), 0, ANY, 0, || drawn);
         assert_eq!(claim(1_000).unwrap(), DYNAMIC_FIRST + 1_000);
         // The same numbers again: the drawn ones are taken.

@@ -19,7 +19,7 @@ use janus_csb::{Balancer, Phase, ShardEnd};
 use janus_io::park::{Parker, Unparker};
 use janus_io::{IoCore, Queue};
 use janus_mem::{Depot, Growth, Toucher};
-use janus_tcp::{Interface, PortBlock};
+use janus_tcp::Interface;
 
 use super::{BackendChoice, BuildError};
 use crate::admin::AdminPort;
@@ -83,12 +83,13 @@ impl OpenDevice {
 /// Opens the device, and makes the buffers that go with it.
 fn with_buffers(
     settings: &Settings,
-    backend: BackendChoice,
+    backend: Option<BackendChoice>,
     growth: &Growth,
     key: &[u8; 40],
     clock: Clock,
     mailbox: &Arc<ControlMailbox>,
 ) -> Result<(Arc<Depot>, Device), BuildError> {
+    let backend = backend.unwrap_or_default();
     if let Some(socket) = member::socket(settings, &backend) {
         return member::open(settings, &socket, growth, clock);
     }
@@ -99,7 +100,7 @@ fn with_buffers(
 
 pub(super) fn open_device(
     settings: &Settings,
-    backend: BackendChoice,
+    backend: Option<BackendChoice>,
 ) -> Result<OpenDevice, BuildError> {
     let growth = Growth::Ahead(Toucher::spawn().map_err(BuildError::system)?);
     let (_, key) = secrets::secrets(settings.seed).map_err(BuildError::system)?;
@@ -145,12 +146,10 @@ impl Prepared {
         let mailbox = Arc::new(ControlMailbox::new(cores, io_cores, parker.unparker()));
         let (secrets, key) = secrets::secrets(settings.seed).map_err(BuildError::system)?;
 
-        let backend = backend.unwrap_or_default();
         let (depot, mut device) = with_buffers(&settings, backend, &growth, &key, clock, &mailbox)?;
         let keeper = lease(&settings, &mut device, &depot, clock)?;
 
         let interface = device.interface;
-        let block = interface.ports.unwrap_or(PortBlock::DYNAMIC);
         let mut steering = Steering::new(&settings, &key, &interface, device.leads_outside)
             .map_err(BuildError::system)?;
         let steerers = steering.steerers(&settings, &interface, &secrets, &mailbox, clock);
@@ -181,7 +180,7 @@ impl Prepared {
             flow_names: steering.flow_names,
             control: Arc::new(Control::new(cores, Box::new(gate))),
             signals: Arc::new(Signals::new(mailbox.clone())),
-            datagrams: Datagrams::new(steering.sockets, block, device.member),
+            datagrams: Datagrams::new(steering.sockets, interface.ports, device.member),
             ingress: Arc::new(Ingress {
                 counters: fabric.counters(),
                 admission: steering.admission,
