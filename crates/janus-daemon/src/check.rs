@@ -58,6 +58,23 @@ impl Identity {
         self.addresses.contains(&address)
     }
 
+    /// Whether a frame that may pass is for the device's own addresses: then it stays inside.
+    pub(crate) fn is_for_us(&self, frame: &[u8]) -> bool {
+        match frame.get(12..14) {
+            Some([8, 0]) => match frame.get(30..34) {
+                Some(&[a, b, c, d]) => self.has(IpAddr::from([a, b, c, d])),
+                _ => false,
+            },
+            Some([0x86, 0xdd]) => {
+                let to = frame
+                    .get(38..54)
+                    .and_then(|to| <[u8; 16]>::try_from(to).ok());
+                to.is_some_and(|to| self.has(IpAddr::from(to)))
+            }
+            _ => false,
+        }
+    }
+
     /// Questions only, and as the device's: answers are the keeper's.
     fn arp(&self, packet: &[u8]) -> Verdict {
         let Some(arp) = packet.first_chunk::<28>() else {

@@ -59,6 +59,8 @@ pub struct Counters {
     pub to_members: Counter,
     /// Frames that came from members and went out.
     pub from_members: Counter,
+    /// Frames that went from member to member.
+    pub inside: Counter,
     /// Frames that went to the keeper.
     pub to_keeper: Counter,
     /// Frames that a member had no buffer for.
@@ -86,6 +88,7 @@ impl std::fmt::Display for Counters {
         let all = [
             ("to members", &self.to_members),
             ("from members", &self.from_members),
+            ("from one to another", &self.inside),
             ("to the keeper", &self.to_keeper),
             ("lost without a buffer", &self.lost_no_buffer),
             ("lost in full queues", &self.lost_full),

@@ -183,7 +183,7 @@ impl Member {
 
     /// Copies a frame into a buffer of the member's. False: it has given none.
     #[inline]
-    pub(crate) fn deliver(&mut self, core: u8, bytes: &[u8]) -> Result<bool, Violation> {
+    pub(crate) fn deliver(&mut self, core: u8, bytes: &[u8], tag: u32) -> Result<bool, Violation> {
         let cores = self.cores.len();
         let (Stage::Ready, Some(memory), true) = (self.stage, &self.memory, cores > 0) else {
             return Ok(false);
@@ -195,7 +195,7 @@ impl Member {
         }
         let [mut into] = into;
         memory.write(into.offset, bytes)?;
-        into.len = bytes.len() as u32;
+        (into.len, into.tag) = (bytes.len() as u32, tag);
         // There is room for each buffer that it has given, unless it gives some twice.
         let put = core.rx.push(&[into])? == 1;
         core.fresh = true;

@@ -46,6 +46,8 @@ pub(crate) struct Switch {
     /// For the device, and for the keeper.
     out: Batch,
     kept: Batch,
+    /// From members to members.
+    inside: Vec<(Slot, u8, Frame)>,
     counters: Arc<Counters>,
     stop: Arc<AtomicBool>,
     expires: Option<Instant>,
@@ -94,6 +96,7 @@ impl Switch {
             device: device.queue,
             out: Batch::new(),
             kept: Batch::new(),
+            inside: Vec::new(),
             counters,
             stop,
             expires: None,
@@ -148,11 +151,11 @@ impl Switch {
 
     fn carry(&mut self, frame: Frame) {
         match steer(frame.data(), self.link, &self.ports, &mut self.pieces) {
-            To::Member(slot, core) => self.deliver(slot, core, frame.data()),
+            To::Member(slot, core) => self.deliver(slot, core, frame.data(), 0),
             To::Keeper => return self.keep(frame),
             To::Everybody => {
                 for slot in 0..self.members.len() {
-                    self.deliver(slot as Slot, 0, frame.data());
+                    self.deliver(slot as Slot, 0, frame.data(), 0);
                 }
                 return self.keep(frame);
             }
@@ -165,11 +168,11 @@ impl Switch {
     }
 
     #[inline]
-    fn deliver(&mut self, slot: Slot, core: u8, bytes: &[u8]) {
+    fn deliver(&mut self, slot: Slot, core: u8, bytes: &[u8], tag: u32) {
         let Some(member) = &mut self.members[usize::from(slot)] else {
             return;
         };
-        match member.deliver(core, bytes) {
+        match member.deliver(core, bytes, tag) {
             Ok(true) => self.counters.to_members.add(1),
             Ok(false) => self.counters.lost_no_buffer.add(1),
             Err(violation) => self.cut_off(slot, &violation.into()),
@@ -243,6 +246,9 @@ impl Switch {
         };
         let taken = self.take_from(slot, &mut member);
         self.members[usize::from(slot)] = Some(member);
+        if !self.inside.is_empty() {
+            self.deliver_inside();
+        }
         match taken {
             Ok(count) => count,
             Err(breach) => {
@@ -296,6 +302,9 @@ impl Switch {
             other => other,
         };
         match verdict {
+            Verdict::Pass if self.identity.is_for_us(frame.data()) => {
+                self.carry_inside(slot, frame);
+            }
             Verdict::Pass => {
                 self.counters.from_members.add(1);
                 self.put_out(frame);
@@ -305,6 +314,32 @@ impl Switch {
                 self.pool.free(frame.buf);
             }
         }
+    }
+
+    /// From one member to another, or back: whoever sends to a port without an owner answers itself that it is closed.
+    fn carry_inside(&mut self, from: Slot, frame: Frame) {
+        self.counters.inside.add(1);
+        let to = steer(frame.data(), self.link, &self.ports, &mut self.pieces);
+        let (slot, core) = match to {
+            To::Member(slot, core) => (slot, core),
+            To::Keeper | To::Closed => (from, 0),
+            To::Kept | To::Nowhere | To::Everybody => {
+                self.counters.lost_reserved.add(1);
+                return self.pool.free(frame.buf);
+            }
+        };
+        self.inside.push((slot, core, frame));
+    }
+
+    /// Delivers what stays inside, once no member is lent out.
+    fn deliver_inside(&mut self) {
+        let mut inside = std::mem::take(&mut self.inside);
+        for (slot, core, frame) in inside.drain(..) {
+            self.deliver(slot, core, frame.data(), Descriptor::INSIDE);
+            self.pool.free(frame.buf);
+        }
+        self.inside = inside;
+        (self.members.iter_mut().flatten()).for_each(Member::tell);
     }
 
     /// Whether everything that could wake it will.
@@ -397,7 +432,10 @@ impl Switch {
 
     /// Hears one member; how it ends, if it does.
     fn hear(&mut self, slot: Slot, member: &mut Member) -> Result<Option<End>, Breach> {
-        let rings = member.cores.iter().all(|core| core.bell.hear());
+        let mut closed = false;
+        for core in &member.cores {
+            closed |= !core.bell.hear()?;
+        }
         for _ in 0..MESSAGES_MAX {
             match member.link.receive()? {
                 Received::Message(Message::Hello(hello), _) => {
@@ -439,11 +477,7 @@ impl Switch {
             }
         }
         // Its line may be held by a child of it.
-        match (member.has_ended(), rings) {
-            (true, _) => Ok(Some(End::Dies)),
-            (false, true) => Ok(None),
-            (false, false) => Err(Breach::Words("its bell is none")),
-        }
+        Ok((closed || member.has_ended()).then_some(End::Dies))
     }
 
     fn welcomes(&mut self, slot: Slot, member: &mut Member, hello: &Hello) -> Result<(), Breach> {

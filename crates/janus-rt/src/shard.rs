@@ -301,9 +301,15 @@ impl Shard {
         let moved = moved | ctx.take_arrivals()?;
         let steering = ctx.steering.borrow();
         let looped = self.work.open && ctx.stack.borrow().has_looped();
-        let arrived = &mut self.work.arrived;
+        let Work {
+            arrived,
+            looped: back,
+            leaving,
+            sampling,
+            ..
+        } = &mut self.work;
         if looped {
-            ctx.take_looped(steering.steering(), &mut self.work.looped, arrived);
+            ctx.take_looped(steering.steering(), back, arrived, leaving);
         }
         let moved = moved | looped;
         ctx.statistics.took(arrived.len());
@@ -314,7 +320,7 @@ impl Shard {
         if arrived.is_empty() {
             return Some(moved);
         }
-        if let Some(sampling) = &mut self.work.sampling {
+        if let Some(sampling) = sampling {
             sampling.packets(arrived.len());
         }
         let mut pool = ctx.pool.borrow_mut();

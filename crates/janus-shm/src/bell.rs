@@ -35,12 +35,17 @@ impl Bell {
         let _ = send(&self.0, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
-    /// Takes note of all rings. False: the other side has closed its end, or it is no bell.
-    pub fn hear(&self) -> bool {
+    /// Takes note of all rings. False: the other side has closed its end.
+    ///
+    /// # Errors
+    /// It is no bell.
+    pub fn hear(&self) -> io::Result<bool> {
         let mut into = [0; 64];
         match recv(&self.0, &mut into, RecvFlags::DONTWAIT) {
-            Ok((got, _)) => got > 0,
-            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+            Ok((got, _)) => Ok(got > 0),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 }
@@ -58,15 +63,15 @@ mod tests {
     #[test]
     fn it_never_waits_and_tells_of_its_end() {
         let (one, other) = Bell::pair().unwrap();
-        assert!(other.hear(), "nothing yet");
+        assert!(other.hear().unwrap(), "nothing yet");
         // More than there is room for.
         (0..1_000_000).for_each(|_| one.ring());
-        assert!(other.hear());
+        assert!(other.hear().unwrap());
         drop(one);
-        while other.hear() {}
+        while other.hear().unwrap() {}
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let none = Bell::new(file.into());
         none.ring();
-        assert!(!none.hear());
+        assert!(none.hear().is_err());
     }
 }

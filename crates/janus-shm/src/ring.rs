@@ -29,6 +29,11 @@ pub struct Descriptor {
     pub tag: u32,
 }
 
+impl Descriptor {
+    /// In a tag: the frame comes from another member, and has crossed no device.
+    pub const INSIDE: u32 = 1;
+}
+
 /// Bytes that a ring of `1 << log2` entries takes.
 #[must_use]
 pub fn bytes_of_ring(log2: u8) -> u64 {

@@ -111,3 +111,23 @@ fn a_dead_members_port_is_kept_and_given_to_its_successor() {
     other.ends();
     assert_eq!(world.ends().died.get(), 2);
 }
+
+#[test]
+fn members_reach_each_other_by_the_addresses_that_they_share() {
+    let world = World::new("inside");
+    let (one, two) = (world.member(80, "one"), world.member(81, "two"));
+    let big = "0123456789abcdef".repeat(40_000);
+    for _ in 0..3 {
+        assert_eq!(one.asks(81, "hello").unwrap(), "two: hello");
+        assert!(two.asks(80, &big).unwrap() == format!("one: {big}"));
+        assert_eq!(one.asks(80, "itself").unwrap(), "one: itself");
+        let refused = one.asks(82, "hello").unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{refused}");
+    }
+    assert_eq!(world.asks(80, "hello").unwrap(), "one: hello");
+    one.ends();
+    two.ends();
+    let counters = world.ends();
+    assert!(counters.inside.get() > 1_000, "{counters}");
+    assert_eq!(counters.refused.get(), 0);
+}

@@ -82,6 +82,33 @@ async fn answers(listener: TcpListener, name: &'static str) {
     }
 }
 
+/// What a port says to one who says this, and no more.
+fn asks(handle: &Handle, port: u16, text: &str, within: Duration) -> Result<String> {
+    let text = text.to_owned();
+    on(handle, move || async move {
+        let asked = async {
+            let stream = TcpStream::connect((OURS, port)).await?;
+            let (mut reader, mut writer) = stream.into_split();
+            let writes = janus::spawn(async move {
+                writer.write_all(text.as_bytes()).await?;
+                writer.shutdown().await
+            });
+            let (mut all, mut into) = (Vec::new(), vec![0; 16_384]);
+            loop {
+                let got = reader.read(&mut into).await?;
+                if got == 0 {
+                    break;
+                }
+                all.extend_from_slice(&into[..got]);
+            }
+            writes.await.map_err(Error::other)??;
+            String::from_utf8(all).map_err(Error::other)
+        };
+        let late = |_| Error::from(ErrorKind::TimedOut);
+        janus::time::timeout(within, asked).await.map_err(late)?
+    })
+}
+
 fn member_runtime(socket: PathBuf) -> Runtime {
     let builder = Runtime::builder().ignore_environment().cores(1);
     let builder = builder.packet_buffers(4_096).max_connections(4_096);
@@ -180,29 +207,7 @@ impl World {
     }
 
     pub(crate) fn asks_for(&self, port: u16, text: &str, within: Duration) -> Result<String> {
-        let text = text.to_owned();
-        on(&self.client, move || async move {
-            let asked = async {
-                let stream = TcpStream::connect((OURS, port)).await?;
-                let (mut reader, mut writer) = stream.into_split();
-                let writes = janus::spawn(async move {
-                    writer.write_all(text.as_bytes()).await?;
-                    writer.shutdown().await
-                });
-                let (mut all, mut into) = (Vec::new(), vec![0; 16_384]);
-                loop {
-                    let got = reader.read(&mut into).await?;
-                    if got == 0 {
-                        break;
-                    }
-                    all.extend_from_slice(&into[..got]);
-                }
-                writes.await.map_err(Error::other)??;
-                String::from_utf8(all).map_err(Error::other)
-            };
-            let late = |_| Error::from(ErrorKind::TimedOut);
-            janus::time::timeout(within, asked).await.map_err(late)?
-        })
+        asks(&self.client, port, text, within)
     }
 
     /// The client takes connections, and closes them.
@@ -240,6 +245,10 @@ impl Member {
             let stream = stream.expect("the client takes it");
             stream.local_addr().expect("it is connected").port()
         })
+    }
+
+    pub(crate) fn asks(&self, port: u16, text: &str) -> Result<String> {
+        asks(&self.handle, port, text, LONG)
     }
 
     pub(crate) fn ends(self) {

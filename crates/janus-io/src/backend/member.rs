@@ -137,6 +137,12 @@ impl Ports {
         self.0.claim(udp, address)
     }
 
+    /// Whether packets for this port are for this program, and not for another member.
+    #[must_use]
+    pub fn has(&self, udp: bool, port: u16) -> bool {
+        self.0.has(udp, port)
+    }
+
     /// Gives a port back.
     pub fn release(&self, udp: bool, port: u16) {
         self.0.release(udp, port);

@@ -166,7 +166,8 @@ impl Dispatcher {
         let kept = &mut mine[before..];
         self.counters.delivered.add(kept.len() as u64);
         for frame in kept {
-            (frame.key, frame.tag) = (0, tag);
+            frame.key = 0;
+            frame.steer(tag);
         }
     }
 
@@ -270,7 +271,12 @@ fn keep_watched(
 ) {
     let mut gate = stage.burst();
     for frame in burst.pull() {
-        match steerer.refusal(&mut gate, frame.data()) {
+        // Another member's of a daemon has crossed no device, and may come from an address of ours.
+        let refusal = match frame.is_looped() {
+            true => None,
+            false => steerer.refusal(&mut gate, frame.data()),
+        };
+        match refusal {
             None => mine.push(frame),
             Some(cause) => refuse(counters, frame, cause, pool),
         }

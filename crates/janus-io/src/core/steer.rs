@@ -220,7 +220,11 @@ impl Steerer {
             owners: [ShardId(0); BURST],
         };
         for (i, frame) in frames.iter_mut().enumerate() {
-            match self.key(frame.data(), gate) {
+            let key = match frame.is_looped() {
+                true => self.key_of_looped(frame.data()),
+                false => self.key(frame.data(), gate),
+            };
+            match key {
                 Ok((key, port)) => {
                     (scratch.keys[i], scratch.ports[i]) = (key, port);
                     routes[i] = Route::Shard(ShardId(0));
@@ -249,7 +253,7 @@ impl Steerer {
         {
             if let Route::Shard(shard) = route {
                 *shard = *owner;
-                frame.tag = tags.get(i).bits();
+                frame.steer(tags.get(i).bits());
             }
         }
         self.sample(frames, routes);
@@ -296,6 +300,12 @@ impl Steerer {
             Some(cause) => Err(Route::Drop(cause)),
             None => self.key_of_rest(class),
         }
+    }
+
+    /// Rules are for packets that have crossed a device.
+    #[cold]
+    fn key_of_looped(&self, bytes: &[u8]) -> Result<(u32, u16), Route> {
+        self.key(bytes, &mut Open)
     }
 
     #[inline(never)]

@@ -180,7 +180,7 @@ impl Prepared {
             flow_names: steering.flow_names,
             control: Arc::new(Control::new(cores, Box::new(gate))),
             signals: Arc::new(Signals::new(mailbox.clone())),
-            datagrams: Datagrams::new(steering.sockets, interface.ports, device.member),
+            datagrams: Datagrams::new(steering.sockets, interface.ports, device.member.clone()),
             ingress: Arc::new(Ingress {
                 counters: fabric.counters(),
                 admission: steering.admission,
@@ -193,6 +193,7 @@ impl Prepared {
             depot: Arc::downgrade(&depot),
             blocked: watchdog.blocked(),
             passage,
+            member: device.member,
             slots: Slots::default(),
             settings: LiveSettings::new(settings),
             mailbox,

@@ -5,6 +5,7 @@
 use janus_csb::{FlowId, ShardId, Steering, Tag};
 use janus_io::BURST;
 use janus_mem::Frame;
+use janus_wire::classify::Icmp;
 use janus_wire::{Class, FlowKey, Link, classify};
 
 use super::core_context::CoreContext;
@@ -24,6 +25,7 @@ impl CoreContext {
         steering: &Steering,
         looped: &mut Vec<Frame>,
         arrived: &mut Vec<Frame>,
+        leaving: &mut Vec<Frame>,
     ) {
         let link = {
             let mut stack = self.stack.borrow_mut();
@@ -35,6 +37,11 @@ impl CoreContext {
         let mut forwarder = self.forwarder.borrow_mut();
         let mut pool = self.pool.borrow_mut();
         for mut frame in looped.drain(..) {
+            if self.is_anothers(link, &frame) {
+                self.address_to_daemon(link, &mut frame);
+                leaving.push(frame);
+                continue;
+            }
             let owner = self.steer(steering, link, &mut frame);
             if owner.0 == self.core {
                 arrived.push(frame);
@@ -43,6 +50,37 @@ impl CoreContext {
             }
         }
         forwarder.ring();
+    }
+
+    /// Whether a packet is for another program that has our addresses too.
+    fn is_anothers(&self, link: Link, frame: &Frame) -> bool {
+        let Some(member) = &self.shared.member else {
+            return false;
+        };
+        let (udp, port) = match classify(frame.data(), link) {
+            Class::Icmp4(Icmp { quoted, socket, .. }) => (
+                socket.is_some(),
+                socket.or(quoted.map(|flow| flow.local_port)),
+            ),
+            Class::Icmp6(Icmp { quoted, socket, .. }) => (
+                socket.is_some(),
+                socket.or(quoted.map(|flow| flow.local_port)),
+            ),
+            Class::Udp4(udp) => (true, Some(udp.flow.local_port)),
+            Class::Udp6(udp) => (true, Some(udp.flow.local_port)),
+            class => (false, class.segment().map(|(flow, _)| flow.local_port())),
+        };
+        port.is_some_and(|port| !member.has(udp, port))
+    }
+
+    /// A packet of the own loop has no link addresses.
+    fn address_to_daemon(&self, link: Link, frame: &mut Frame) {
+        frame.tag = 0;
+        if link == Link::Ethernet {
+            let mac = self.stack.borrow().interface().mac.0;
+            frame.data_mut()[..6].copy_from_slice(&mac);
+            frame.data_mut()[6..12].copy_from_slice(&mac);
+        }
     }
 
     /// Finds the shard that a packet goes to, and puts key and tag into it. Pings and fragments stay here.

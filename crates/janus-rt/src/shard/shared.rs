@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
+use janus_io::member::Ports;
 use janus_mem::Depot;
 use janus_tcp::BufferSizes;
 use janus_wire::{FlowNames, Toeplitz};
@@ -46,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) blocked: Arc<[AtomicBool]>,
     /// `None`: the device carries packets into a network itself.
     pub(crate) passage: Option<Box<dyn Passage>>,
+    /// Where other programs have our addresses too.
+    pub(crate) member: Option<Ports>,
     /// Parts of rooms above this one.
     pub(crate) slots: Slots,
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -53,6 +53,8 @@ pub(super) struct Line {
     welcome: Welcome,
     /// Of each core: its own end, and the daemon's, which this side keeps too, so that no daemon's end is heard on it.
     bells: Vec<(Bell, Bell)>,
+    /// Ports of TCP and of UDP that are claimed, a bit for each.
+    claimed: [Box<[AtomicU64]>; 2],
     places: Vec<Place>,
     state: Mutex<State>,
     changed: Condvar,
@@ -124,6 +126,7 @@ impl Line {
             packets,
             welcome,
             bells,
+            claimed: [(); 2].map(|()| (0..1024).map(|_| AtomicU64::new(0)).collect()),
             places: ends.into_iter().map(place).collect(),
             state: Mutex::new(State {
                 link: Some(Arc::new(link)),
@@ -190,6 +193,7 @@ impl Line {
             if let Some(answer) = state.answers.remove(&claim.number) {
                 let port = answer?;
                 claim.address.set_port(port);
+                self.bit(udp, port, |word, bit| word.fetch_or(bit, Ordering::Relaxed));
                 state.granted.push(claim);
                 return Ok(port);
             }
@@ -216,10 +220,26 @@ impl Line {
             return;
         };
         let number = state.granted.swap_remove(at).number;
+        self.bit(udp, port, |word, bit| {
+            word.fetch_and(!bit, Ordering::Relaxed)
+        });
         if let Some(link) = &state.link {
             // One that does not listen any more is gone soon.
             let _ = link.send(&Message::Release { number }, &[]);
         }
+    }
+
+    fn bit(&self, udp: bool, port: u16, change: impl FnOnce(&AtomicU64, u64) -> u64) -> bool {
+        let word = &self.claimed[usize::from(udp)][usize::from(port / 64)];
+        let bit = 1 << (port % 64);
+        change(word, bit) & bit != 0
+    }
+
+    /// Whether packets for this port are for this program.
+    pub(super) fn has(&self, udp: bool, port: u16) -> bool {
+        let (first, count) = self.welcome.ports;
+        port.wrapping_sub(first) < count
+            || self.bit(udp, port, |word, _| word.load(Ordering::Relaxed))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use janus_mem::{HEADROOM, Pool, Posted};
+use janus_mem::{HEADROOM, LOOPED, Pool, Posted};
 use janus_shm::{Consumer, Descriptor, Producer, Violation};
 use rustix::fd::BorrowedFd;
 
@@ -65,7 +65,7 @@ impl MemberQueue {
     fn refresh(&mut self) {
         if self.slept {
             self.slept = false;
-            self.berth.bell().hear();
+            let _ = self.berth.bell().hear();
         }
         if self.berth.is_behind() {
             self.take_place();
@@ -113,7 +113,10 @@ impl MemberQueue {
         let count = ends.rx.pop(&mut got[..most])?;
         for it in &got[..count] {
             match self.held.received(it.offset, it.len) {
-                Some(frame) => {
+                Some(mut frame) => {
+                    if it.tag & Descriptor::INSIDE != 0 {
+                        frame.tag = LOOPED;
+                    }
                     frame.buf.prefetch();
                     let _ = out.push(frame);
                 }

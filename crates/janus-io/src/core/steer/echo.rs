@@ -40,13 +40,16 @@ impl Steerer {
         let (mut asked, mut count) = ([0u8; BURST], 0);
         for (i, frame) in frames.iter_mut().enumerate() {
             let class = classify(frame.data(), self.link);
-            if let Some(cause) = gate.refuses(&class) {
+            if !frame.is_looped()
+                && let Some(cause) = gate.refuses(&class)
+            {
                 routes[i] = Route::Drop(cause);
                 continue;
             }
             if let Some(owner) = claimed(frame.data(), class, stamps) {
                 routes[i] = Route::Shard(owner);
-                (frame.key, frame.tag) = (0, claim);
+                frame.key = 0;
+                frame.steer(claim);
                 continue;
             }
             match self.key_of_rest(class) {
@@ -69,7 +72,7 @@ impl Steerer {
         let tags = self.end.look_up_batch(keys, ports, name, owners);
         for (at, (&i, &owner)) in asked[..count].iter().zip(&*owners).enumerate() {
             routes[usize::from(i)] = Route::Shard(owner);
-            frames[usize::from(i)].tag = tags.get(at).bits();
+            frames[usize::from(i)].steer(tags.get(at).bits());
         }
     }
 }
