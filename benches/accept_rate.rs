@@ -14,6 +14,7 @@ mod support;
 
 use std::time::Duration;
 use support::Scale;
+use support::far::ECHO_LEN;
 use support::far::plan::Mode;
 use support::report::{Report, Value};
 use support::side::{Cell, Rounds, Serving, Side, relation};
@@ -70,6 +71,7 @@ fn cell(serving: Serving, six: bool, held: u32) -> Cell {
         held,
         ends_first: false,
         timestamps: true,
+        answer: ECHO_LEN as u32,
     }
 }
 

@@ -12,6 +12,7 @@ mod support;
 
 use std::time::Duration;
 use support::Scale;
+use support::far::ECHO_LEN;
 use support::far::plan::Mode;
 use support::report::Report;
 use support::side::{Cell, Rounds, Serving, Side, relation};
@@ -48,6 +49,7 @@ fn all_served(report: &mut Report, conns: u32, rounds: Rounds) {
         held: conns,
         ends_first: false,
         timestamps: true,
+        answer: ECHO_LEN as u32,
     };
     let mut sides: Vec<Side> = Vec::new();
     for serving in Serving::wanted() {

@@ -7,6 +7,7 @@ use crate::side::{Figure, OnKernel, OnThread, Runtime, Side, retried};
 use crate::smol::{SmolEcho, SmolStreams};
 use crate::support::clock::Clock;
 use crate::support::engine::Engine;
+use crate::support::far::ECHO_LEN;
 use crate::support::far::packet::Ends;
 use crate::support::far::plan::{Mode, Phase};
 use crate::support::kernel::Kernel;
@@ -92,6 +93,7 @@ impl Work {
             held: self.phase.held,
             ends_first: false,
             timestamps: self.timestamps,
+            answer: ECHO_LEN as u32,
         };
         Runtime::open(name, cell, self.phase)
     }

@@ -4,7 +4,7 @@
 use super::clock::Clock;
 use super::far::packet::Ends;
 use super::far::plan::{Kind, Mode, Phase, Plan};
-use super::far::{App, Far, six};
+use super::far::{App, Far, behind_echo, six};
 use super::served::OPEN_WINDOW;
 use janus_mem::{Depot, Frame, Growth, MemError, Toucher};
 use janus_tcp::{
@@ -56,6 +56,8 @@ pub struct Engine {
     generations: Vec<u32>,
     frames: Vec<Frame>,
     data: Box<[u8; 2048]>,
+    /// What follows the echo in an answer.
+    pub behind: &'static [u8],
     /// The server ends a connection with its first answer.
     pub ends_first: bool,
     /// Applied to each frame the server sends: how a test makes wrong answers.
@@ -77,14 +79,25 @@ impl Engine {
 
     /// Starts with memory that grows in this way.
     pub fn start_growing(ends: Ends, held: u32, growth: &Growth) -> (Self, Arc<Plan>) {
+        Self::start_answering(ends, App::Echo, held, growth)
+    }
+
+    /// Starts one that answers as `app` says, which is no HTTP.
+    pub fn start_answering(ends: Ends, app: App, held: u32, growth: &Growth) -> (Self, Arc<Plan>) {
         let plan = Arc::new(Plan::new(1, held));
-        let far = Far::new(ends.clone(), App::Echo, Arc::clone(&plan), 0, held);
+        let behind = match app {
+            App::Sized(len) => behind_echo(len),
+            App::Echo | App::Http { .. } => &[],
+        };
+        let far = Far::new(ends.clone(), app, Arc::clone(&plan), 0, held);
         let config = Config {
             max_connections: held + 65_536,
             ..Config::default()
         };
         let engine = Self::build(far, config, &ends, 65_536, growth);
-        (engine.expect("memory for the benchmark"), plan)
+        let mut engine = engine.expect("memory for the benchmark");
+        engine.behind = behind;
+        (engine, plan)
     }
 
     pub fn new(far: Far, config: Config, ends: &Ends, buffers: u32) -> Result<Self, MemError> {
@@ -111,6 +124,7 @@ impl Engine {
             generations: Vec::new(),
             frames: Vec::with_capacity(2 * BURST),
             data: Box::new([0; 2048]),
+            behind: &[],
             ends_first: false,
             tamper: None,
             tamper_in: None,
@@ -235,6 +249,10 @@ impl Engine {
                 Ok(0) => return self.stack.close(now, id),
                 Ok(n) => {
                     if self.stack.write(now, id, &self.data[..n]) != Ok(n) {
+                        return self.stack.abort(now, id);
+                    }
+                    let behind = self.behind;
+                    if !behind.is_empty() && self.stack.write(now, id, behind) != Ok(behind.len()) {
                         return self.stack.abort(now, id);
                     }
                     if self.ends_first {

@@ -1,11 +1,11 @@
 //! Echo servers over the kernel's sockets, each on a thread of its own, and the client that asks them over loopback. Of the
 //! servers only tokio's is here.
 
-use super::far::ECHO_LEN;
 use super::far::plan::Mode;
+use super::far::{ANSWER_MAX, ECHO_LEN, behind_echo};
 use super::meter::thread_cpu;
 use std::future::poll_fn;
-use std::io::{Read, Write};
+use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::pin::Pin;
@@ -50,6 +50,8 @@ pub struct Cost {
 pub struct Kernel {
     pub port: u16,
     thread: &'static str,
+    /// Bytes of an answer.
+    answer: u32,
 }
 
 impl Kernel {
@@ -66,27 +68,42 @@ impl Kernel {
         let started = std::thread::Builder::new().name(thread.into()).spawn(body);
         started.expect("a thread");
         let port = port.recv().expect("bound");
-        Self { port, thread }
+        Self {
+            port,
+            thread,
+            answer: ECHO_LEN as u32,
+        }
     }
 
     /// Starts a tokio runtime on one thread.
     pub fn tokio() -> Self {
-        Self::start(TOKIO, |listener| {
+        Self::tokio_answering(ECHO_LEN as u32)
+    }
+
+    /// Starts one whose answers have so many bytes.
+    pub fn tokio_answering(answer: u32) -> Self {
+        let behind = behind_echo(answer);
+        let started = Self::start(TOKIO, move |listener| {
             one_thread().block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
                 loop {
                     let (stream, _) = listener.accept().await.expect("a connection");
-                    tokio::spawn(echo(stream));
+                    if behind.is_empty() {
+                        tokio::spawn(echo(stream));
+                    } else {
+                        tokio::spawn(echo_and(stream, behind));
+                    }
                 }
             });
-        })
+        });
+        Self { answer, ..started }
     }
 
     /// Measures for `run_time`, after `warm`.
     pub fn cost(&self, load: Load, warm: Duration, run_time: Duration) -> Cost {
-        let (port, server) = (self.port, self.thread);
+        let (port, server, answer) = (self.port, self.thread, self.answer);
         let body = move || {
-            let mut client = Client::new(port, load);
+            let mut client = Client::new(port, load, answer);
             client.ask(warm);
             let used = || [server, CLIENT].map(|name| thread_cpu(name).as_nanos() as f64);
             let (before, first) = (used(), client.begun);
@@ -108,13 +125,14 @@ impl Kernel {
 struct Client {
     port: u16,
     load: Load,
+    answer: u32,
     held: Vec<TcpStream>,
     begun: u32,
     wrong: u64,
 }
 
 impl Client {
-    fn new(port: u16, load: Load) -> Self {
+    fn new(port: u16, load: Load, answer: u32) -> Self {
         let mut held = Vec::new();
         if load.mode != Mode::Short {
             held.extend((0..load.held).map(|number| connect(port, number)));
@@ -122,6 +140,7 @@ impl Client {
         Self {
             port,
             load,
+            answer,
             held,
             begun: 0,
             wrong: 0,
@@ -155,7 +174,10 @@ impl Client {
 
     fn read(&mut self, conns: &[TcpStream]) {
         self.begun += conns.len() as u32;
-        self.wrong += conns.iter().filter(|conn| !is_answered(conn)).count() as u64;
+        self.wrong += conns
+            .iter()
+            .filter(|conn| !is_answered(conn, self.answer))
+            .count() as u64;
     }
 }
 
@@ -168,19 +190,32 @@ pub fn one_thread() -> tokio::runtime::Runtime {
 
 /// Sends back what comes. The buffer is on the stack while the task runs: an idle connection holds none.
 pub async fn echo(mut stream: tokio::net::TcpStream) {
-    while poll_fn(|context| echo_once(&mut stream, context)).await {}
+    while poll_fn(|context| echo_once(&mut stream, &[], context)).await {}
+}
+
+/// Sends back what comes, and this behind it.
+async fn echo_and(mut stream: tokio::net::TcpStream, behind: &'static [u8]) {
+    while poll_fn(|context| echo_once(&mut stream, behind, context)).await {}
 }
 
 /// Whether the connection goes on. A client here waits for its answer, which thus always fits the kernel's buffer.
-fn echo_once(stream: &mut tokio::net::TcpStream, context: &mut Context<'_>) -> Poll<bool> {
+fn echo_once(
+    stream: &mut tokio::net::TcpStream,
+    behind: &[u8],
+    context: &mut Context<'_>,
+) -> Poll<bool> {
     let mut bytes = [MaybeUninit::uninit(); 1_024];
     let mut read = ReadBuf::uninit(&mut bytes);
     let came = ready!(Pin::new(&mut *stream).poll_read(context, &mut read));
     let piece = read.filled();
     let is_sent = || {
-        stream
-            .try_write(piece)
-            .is_ok_and(|sent| sent == piece.len())
+        let both = [IoSlice::new(piece), IoSlice::new(behind)];
+        let sent = if behind.is_empty() {
+            stream.try_write(piece)
+        } else {
+            stream.try_write_vectored(&both)
+        };
+        sent.is_ok_and(|sent| sent == piece.len() + behind.len())
     };
     Poll::Ready(came.is_ok() && !piece.is_empty() && is_sent())
 }
@@ -196,10 +231,13 @@ pub fn send_request(mut stream: &TcpStream) {
 }
 
 pub fn read_answer(stream: &TcpStream) {
-    assert!(is_answered(stream), "a wrong answer");
+    assert!(is_answered(stream, ECHO_LEN as u32), "a wrong answer");
 }
 
-fn is_answered(mut stream: &TcpStream) -> bool {
-    let mut answer = [0; REQUEST.len()];
-    stream.read_exact(&mut answer).is_ok() && answer == REQUEST
+fn is_answered(mut stream: &TcpStream, len: u32) -> bool {
+    let mut answer = [0; ANSWER_MAX];
+    let answer = &mut answer[..len as usize];
+    stream.read_exact(answer).is_ok()
+        && answer.starts_with(&REQUEST)
+        && answer.ends_with(behind_echo(len))
 }

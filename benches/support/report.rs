@@ -64,6 +64,17 @@ impl Report {
         }
     }
 
+    /// Tells, before anything runs, what the benchmark takes.
+    pub fn needs(&self, seconds: u64, bytes: u64) {
+        let mib = bytes >> 20;
+        eprintln!("{}: about {seconds} s, {mib} MiB", self.bench);
+    }
+
+    /// Tells what is measured next.
+    pub fn progress(&self, what: &str) {
+        eprintln!("{}: {what}", self.bench);
+    }
+
     /// Adds a figure that was measured once, or is a count.
     pub fn row(&mut self, metric: &str, value: f64, unit: &str, params: &[(&str, Value)]) {
         let params = params

@@ -1,10 +1,10 @@
 //! The whole server behind the far end: a Janus runtime with its tasks, on a thread of its own. What the application
 //! does with a connection is here; what is asked of it is the far end's.
 
-use super::far::App;
 use super::far::device::Device;
 use super::far::packet::Ends;
 use super::far::plan::{Counts, Kind, Mode, Phase, Plan};
+use super::far::{App, behind_echo};
 use super::meter::Series;
 use super::witness::Readings;
 use janus::net::{Next, TcpListener, TcpStream};
@@ -358,6 +358,7 @@ pub async fn at_rest(app: &App, listener: TcpListener) -> std::io::Result<()> {
             })
             .await
         }
+        App::Sized(_) => Err(std::io::ErrorKind::Unsupported.into()),
         App::Http { .. } => {
             janus_http::serve_listener_with(&LIMITS, listener, async |_, response| {
                 response.ok().send(BODY).await
@@ -381,6 +382,21 @@ pub fn begin(app: &App, stream: TcpStream) {
                 }
             }
         })),
+        App::Sized(len) => {
+            let behind = behind_echo(*len);
+            drop(janus::spawn(async move {
+                loop {
+                    let Ok(Some(piece)) = stream.recv().await else {
+                        return;
+                    };
+                    if stream.write_all(&piece).await.is_err()
+                        || stream.write_all(behind).await.is_err()
+                    {
+                        return;
+                    }
+                }
+            }));
+        }
         App::Http { .. } => {
             drop(janus::spawn(janus_http::serve_with(
                 &LIMITS,

@@ -3,10 +3,10 @@
 //! IPv4 or IPv6, with connections that it holds or without.
 
 use super::clock::Clock;
-use super::engine::Engine;
-use super::far::App;
+use super::engine::{Engine, ahead};
 use super::far::packet::Ends;
 use super::far::plan::{Counts, Kind, Mode, Phase, Plan};
+use super::far::{App, ECHO_LEN};
 use super::meter::{Meter, Reading, Series, Threads};
 use super::report::{Report, Value};
 use super::served::{BODY, Layout, OPEN_WINDOW, Server, begin_once};
@@ -86,9 +86,18 @@ pub struct Cell {
     pub ends_first: bool,
     /// True on a wire with timestamps.
     pub timestamps: bool,
+    /// Bytes of an answer of an echo server; all behind the first [`ECHO_LEN`] are a filler.
+    pub answer: u32,
 }
 
 impl Cell {
+    fn app(&self) -> App {
+        match self.serving.app() {
+            App::Echo if self.answer > ECHO_LEN as u32 => App::Sized(self.answer),
+            app => app,
+        }
+    }
+
     pub fn params(&self) -> Vec<(&'static str, Value)> {
         let mut params = vec![
             ("placement", self.serving.placement().into()),
@@ -158,9 +167,9 @@ impl Side {
             Serving::Split => Layout::SPLIT,
             _ => Layout::COMBINED,
         };
-        let app = cell.serving.app();
+        let app = cell.app();
         let (server, plan) = if cell.serving == Serving::Engine {
-            let (mut engine, plan) = Engine::start_at(ends, cell.held);
+            let (mut engine, plan) = Engine::start_answering(ends, app, cell.held, &ahead());
             engine.ends_first = cell.ends_first;
             // No timer comes due while other sides work.
             engine.clock = Clock::patient();
@@ -276,7 +285,26 @@ impl Side {
 
     /// Wrong answers so far, and what never ended, or ended twice as the server sent an answer again.
     pub fn bad(&self) -> u64 {
-        self.plan.counts().bad() + self.unfinished.cast_signed().unsigned_abs()
+        self.plan.counts().bad() + self.unfinished.cast_signed().unsigned_abs() + self.missing()
+    }
+
+    /// Bytes of long answers that never came, while nothing is in progress.
+    fn missing(&self) -> u64 {
+        (-self.surplus()).max(0).cast_unsigned()
+    }
+
+    /// Bytes of long answers that came beyond those that were asked for, while nothing is in progress: a server that stood
+    /// still for longer than its timers sends again.
+    pub fn surplus(&self) -> i64 {
+        let App::Sized(len) = self.cell.app() else {
+            return 0;
+        };
+        let counts = self.plan.counts();
+        let all = counts.get(Kind::Ended) * u64::from(len);
+        counts
+            .get(Kind::AnswerBytes)
+            .wrapping_sub(all)
+            .cast_signed()
     }
 
     fn state(&self) -> String {

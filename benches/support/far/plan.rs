@@ -99,6 +99,8 @@ pub enum Kind {
     PureAcks,
     /// Requests sent again for want of an answer.
     Again,
+    /// Bytes of answers that may come in several segments.
+    AnswerBytes,
     /// Wrong: a checksum.
     BadChecksum,
     /// Wrong: a sequence or acknowledgement number.
