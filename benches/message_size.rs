@@ -18,6 +18,7 @@ use support::Scale;
 use support::far::plan::Mode;
 use support::kernel::{Kernel, Load};
 use support::meter::Series;
+use support::plot::{Line, Plot};
 use support::report::{Report, Value};
 use support::side::{Cell, Rounds, Serving, Side, relation};
 
@@ -47,7 +48,31 @@ fn main() {
         report.progress(&format!("answers of {size} bytes"));
         measure(&mut report, *size, rounds);
     }
+    draw(&report);
     report.finish();
+}
+
+fn draw(report: &Report) {
+    let line = |name, placement: &'static str| Line {
+        name,
+        metric: "gbit_per_s",
+        with: vec![("placement", placement.into())],
+    };
+    let plot = Plot {
+        file: "message_size",
+        title: "Answers of one size, a connection each: what one core sends",
+        x: ("size", "bytes of an answer"),
+        y: "Gbit/s of answers",
+        unit: 1.0,
+        lines: vec![
+            line("engine alone", "engine"),
+            line("tasks", "combined"),
+            line("split, two threads", "split"),
+            line("kernel, tokio", "kernel"),
+        ],
+        elsewhere: Vec::new(),
+    };
+    plot.write(report);
 }
 
 /// Measures all servers with answers of one size.

@@ -17,15 +17,15 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crowd::{Crowd, Plan};
+use janus::Builder;
 use janus::balance::SpeculativeAccept;
 use janus::lockstep::{self, WholeRuntime};
 use janus::net::{TcpListener, TcpStream};
-use janus::{Builder, CoreReport};
 use janus_seeds::Random;
 use support::Scale;
+use support::busy::Busy;
 use support::far::App;
-use support::far::plan::{Kind, Mode, Phase};
-use support::meter::{Meter, thread_cpu};
+use support::far::plan::{Mode, Phase};
 use support::report::Report;
 use support::served::{Layout, Server};
 use support::valgrind::{self, Events};
@@ -41,32 +41,6 @@ const TWO_COMBINED: Layout = Layout {
     cores: 2,
     placement: janus::Placement::Combined,
 };
-
-/// What one thing keeps each kind of thread busy.
-#[derive(Clone, Copy, Debug)]
-struct Busy {
-    /// All shards together.
-    shards_ns: f64,
-    /// The thread that polls, if there is one.
-    polling_ns: f64,
-}
-
-impl Busy {
-    /// Time of all threads.
-    fn all_ns(self) -> f64 {
-        self.shards_ns + self.polling_ns
-    }
-
-    /// What two processors do in a second.
-    fn per_second(self, layout: Layout) -> f64 {
-        let longest = if layout.cores == 2 {
-            self.shards_ns / 2.0
-        } else {
-            self.shards_ns.max(self.polling_ns)
-        };
-        1e9 / longest
-    }
-}
 
 fn main() {
     if valgrind::is_counted(counted) {
@@ -114,7 +88,7 @@ fn report_events(report: &mut Report, layout: Layout, offers: &str) {
         ],
     };
     for (thread, function) in threads {
-        let runs = COUNTED.map(|units| valgrind::events_of(function, &what, units));
+        let runs = COUNTED.map(|units| valgrind::events_of(function, 1, &what, units));
         let [Some((few, less)), Some((many, more))] = runs else {
             return;
         };
@@ -183,6 +157,11 @@ impl Plan for Even {
 fn compare(report: &mut Report, mode: Mode, work_ns: u64, rounds: usize, time: Duration) {
     let layouts = [TWO_COMBINED, Layout::SPLIT];
     let held = if mode == Mode::Requests { HELD } else { 0 };
+    let phase = Phase {
+        mode,
+        window: WINDOW,
+        held,
+    };
     let servers = layouts.map(|layout| {
         let work = Duration::from_nanos(work_ns);
         let begin = move |stream| drop(janus::spawn(echo(stream, work)));
@@ -194,7 +173,7 @@ fn compare(report: &mut Report, mode: Mode, work_ns: u64, rounds: usize, time: D
     let mut busy = [Vec::new(), Vec::new()];
     for round in 0..=rounds {
         for at in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
-            let taken = measure(&servers[at], mode, held, time);
+            let taken = Busy::of(&servers[at], phase, time);
             // The first round warms up.
             if round > 0 {
                 rates[at].push(taken.per_second(layouts[at]));
@@ -248,44 +227,5 @@ async fn echo(stream: TcpStream, work: Duration) {
         if stream.write_all(&piece).await.is_err() {
             return;
         }
-    }
-}
-
-/// One phase of one server.
-fn measure(server: &Server, mode: Mode, held: u32, time: Duration) -> Busy {
-    server.plan.set(Phase {
-        mode,
-        window: WINDOW,
-        held,
-    });
-    std::thread::sleep(time / 8);
-    let (before, polled) = (server.reports(), thread_cpu("janus-io"));
-    let (meter, begin) = (
-        Meter::start(&server.plan, server.layout.threads()),
-        Instant::now(),
-    );
-    std::thread::sleep(time);
-    let (reading, wall_ns) = (meter.read(), begin.elapsed().as_nanos() as f64);
-    let (after, polled_after) = (server.reports(), thread_cpu("janus-io"));
-    server.quiesce(held);
-    let ended = reading.ended().max(1.0);
-    let inside_ns = reading.counts.get(Kind::InsideNs) as f64;
-    let sum = |cores: &[CoreReport]| -> f64 {
-        let busy = cores.iter().map(|core| core.turns.busy.as_nanos() as f64);
-        busy.sum()
-    };
-    let shards_ns = sum(&after) - sum(&before);
-    // The reports took a moment longer than the reading.
-    let shards_ns = shards_ns * reading.wall_ns / wall_ns.max(reading.wall_ns);
-    if server.layout.cores == 2 {
-        return Busy {
-            shards_ns: (shards_ns - inside_ns) / ended,
-            polling_ns: 0.0,
-        };
-    }
-    let polling_ns = polled_after.saturating_sub(polled).as_nanos() as f64 - inside_ns;
-    Busy {
-        shards_ns: shards_ns / ended,
-        polling_ns: polling_ns / ended,
     }
 }

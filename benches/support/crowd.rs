@@ -59,6 +59,8 @@ pub struct Crowd<P> {
     next: (Instant, Duration),
     /// Nothing begins after this.
     until: Instant,
+    /// Most batches each way in a turn.
+    pub bursts: usize,
     tuple: u64,
     /// By their tokens; those in `free` are taken again.
     clients: Vec<Option<Client>>,
@@ -87,6 +89,7 @@ impl<P: Plan> Crowd<P> {
             plan,
             next: (Instant::ZERO, Duration::ZERO),
             until: Instant::ZERO,
+            bursts: 1,
             tuple: 0,
             clients: Vec::new(),
             free: Vec::new(),
@@ -223,14 +226,16 @@ impl<P: Plan> Crowd<P> {
 
 impl<P: Plan> Outside for Crowd<P> {
     fn turn(&mut self, now: Instant) -> bool {
-        let mut worked = self.receive(now);
+        let received = (0..self.bursts).take_while(|_| self.receive(now)).count();
+        let mut worked = received > 0;
         worked |= self.begin(now);
         while let Some(Token(token)) = self.stack.pop_ready() {
             self.go_on(token, now);
             worked = true;
         }
         self.stack.advance(now);
-        worked | self.send(now)
+        let sent = (0..self.bursts).take_while(|_| self.send(now)).count();
+        worked | (sent > 0)
     }
 
     fn next_deadline(&self) -> Option<Instant> {

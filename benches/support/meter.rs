@@ -144,6 +144,8 @@ pub struct Reading {
     /// Nanoseconds of processor time used by the server.
     pub server_ns: f64,
     pub wall_ns: f64,
+    /// Share of the wall's time that the threads got.
+    pub share: f64,
     /// True if the machine was not the server's alone, or nothing ended.
     pub disturbed: bool,
 }
@@ -183,6 +185,7 @@ impl<'a> Meter<'a> {
             counts,
             server_ns: cpu_ns - inside_ns * share,
             wall_ns,
+            share,
             disturbed: disturbed || counts.get(Kind::Ended) == 0,
         }
     }

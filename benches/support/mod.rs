@@ -4,6 +4,7 @@
 // Each benchmark is a crate of its own and uses a part of this.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
+pub mod busy;
 pub mod clock;
 pub mod connects;
 pub mod engine;
@@ -13,6 +14,7 @@ pub mod kernel;
 pub mod link;
 pub mod memory;
 pub mod meter;
+pub mod plot;
 pub mod report;
 pub mod scale;
 pub mod served;

@@ -124,6 +124,29 @@ impl Report {
         }
     }
 
+    /// Returns the figures of a metric whose rows have these parameters, each at the place that the parameter `x` says. Where
+    /// the machine was shared in all runs of a place, it is those runs' figure.
+    pub fn points(&self, metric: &str, x: &str, with: &[(&str, Value)]) -> Vec<(f64, f64)> {
+        let has = |row: &Row, name: &str, value: &Value| {
+            row.params.iter().any(|(n, v)| n == name && v == value)
+        };
+        let mut points: Vec<(f64, f64)> = Vec::new();
+        for row in self.rows.iter().filter(|row| row.metric == metric) {
+            let at = row.params.iter().find_map(|(name, value)| match value {
+                Value::Number(at) if name == x => Some(*at),
+                _ => None,
+            });
+            let wanted = with.iter().all(|(name, value)| has(row, name, value));
+            let is_second = has(row, "intervals", &"disturbed".into());
+            if let Some(at) = at.filter(|_| wanted)
+                && !(is_second && points.iter().any(|point| point.0 == at))
+            {
+                points.push((at, row.value));
+            }
+        }
+        points
+    }
+
     /// Adds the rows of another report, made elsewhere.
     pub fn append(&mut self, mut other: Report) {
         self.rows.append(&mut other.rows);

@@ -68,13 +68,16 @@ pub fn between(few: &(Run, u64), many: &(Run, u64)) -> f64 {
     (many.0.instructions - few.0.instructions) as f64 / (many.1 - few.1) as f64
 }
 
-/// The caches that are modelled: a core's own, the same everywhere.
-const CACHES: [&str; 4] = [
-    "--cache-sim=yes",
-    "--I1=32768,8,64",
-    "--D1=32768,8,64",
-    "--LL=1048576,16,64",
-];
+/// Caches that are modelled: a core's own, the same everywhere. Where the program has the turns of several cores on its one thread, each
+/// has its part of larger ones, but for code, which is the same for all of them.
+fn caches(cores: usize) -> [String; 4] {
+    [
+        "--cache-sim=yes".into(),
+        "--I1=32768,8,64".into(),
+        format!("--D1={},8,64", 32_768 * cores),
+        format!("--LL={},16,64", 1_048_576 * cores),
+    ]
+}
 
 /// Events of one function, and of what it calls, in a run with so many units: instructions, and what the cache that valgrind models misses.
 #[derive(Clone, Copy, Debug)]
@@ -82,14 +85,21 @@ pub struct Events {
     pub instructions: u64,
     /// Misses of the first level, of code and of data, and of the second.
     pub first: u64,
+    /// Those of data alone.
+    pub first_of_data: u64,
     pub second: u64,
 }
 
-/// Counts the events of a function; also returns the units there really were.
-pub fn events_of(function: &str, what: &[String], units: u64) -> Option<(Events, u64)> {
+/// Counts the events of a function that so many cores run; also returns the units there really were.
+pub fn events_of(
+    function: &str,
+    cores: usize,
+    what: &[String],
+    units: u64,
+) -> Option<(Events, u64)> {
     let arguments = [&[COUNTED.into()], what, &[units.to_string()]].concat();
     let toggle = format!("--toggle-collect={function}");
-    let switches = [&[toggle], &CACHES.map(String::from)[..]].concat();
+    let switches = [&[toggle], &caches(cores)[..]].concat();
     let ran = run(&switches, &arguments)?;
     let line = |start: &str| {
         let line = ran
@@ -109,6 +119,7 @@ pub fn events_of(function: &str, what: &[String], units: u64) -> Option<(Events,
     let events = Events {
         instructions: sum(&["Ir"]),
         first: sum(&["I1mr", "D1mr", "D1mw"]),
+        first_of_data: sum(&["D1mr", "D1mw"]),
         second: sum(&["ILmr", "DLmr", "DLmw"]),
     };
     Some((events, units_of(&ran)?))

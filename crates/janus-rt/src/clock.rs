@@ -53,6 +53,14 @@ impl Clock {
         }
     }
 
+    /// Returns true in a test's world of many cores on one thread.
+    pub(crate) fn is_virtual(&self) -> bool {
+        #[cfg(any(test, feature = "lockstep"))]
+        return matches!(self, Clock::Virtual(_));
+        #[cfg(not(any(test, feature = "lockstep")))]
+        false
+    }
+
     /// Returns the part that makes the clock jump, if it does.
     pub(crate) fn jumps(&self) -> Option<&'static Paused> {
         match self {

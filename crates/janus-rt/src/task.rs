@@ -46,6 +46,34 @@ pub(crate) use timers::Armed;
 #[cfg(test)]
 pub(crate) use timers::FIRED_MAX;
 
+/// Most memory that a core has for tasks, of which addresses are reserved at the start.
+#[derive(Clone, Copy)]
+pub(crate) struct Room {
+    /// Pages of the arena.
+    pages: u32,
+    timers: u32,
+}
+
+impl Room {
+    pub(crate) const FULL: Room = Room {
+        pages: arena::PAGES_MAX,
+        timers: timers::TIMERS_MAX,
+    };
+    /// For a core in virtual time, of which one process holds many: valgrind has addresses for three full ones.
+    pub(crate) const SMALL: Room = Room {
+        pages: if cfg!(miri) {
+            arena::PAGES_MAX
+        } else {
+            1 << 16
+        },
+        timers: if cfg!(miri) {
+            timers::TIMERS_MAX
+        } else {
+            1 << 20
+        },
+    };
+}
+
 /// Spawns a task on this core. It need not be `Send`: it stays here. Dropping the handle lets the task go on; awaiting the handle returns
 /// the task's output, or an error if it panicked.
 ///

@@ -25,7 +25,7 @@ const SPREAD: usize = if cfg!(debug_assertions) {
 /// No slot.
 const NONE: u32 = u32::MAX;
 /// Pages at most: 32 GiB of tasks (an interpreter that has no lazy memory gets a small arena).
-const PAGES_MAX: u32 = if cfg!(miri) {
+pub(super) const PAGES_MAX: u32 = if cfg!(miri) {
     64
 } else {
     1 << (GRANULE_BITS - PAGE_SHIFT)
@@ -76,8 +76,9 @@ fn no_classes() -> Box<[Cell<u8>]> {
 }
 
 impl Arena {
-    pub(super) fn new(growth: &Growth) -> Result<Arena, MemError> {
-        let pages = PageArena::new(PAGES_MAX, growth)?;
+    /// Makes an arena with room for so many pages, [`PAGES_MAX`] at most.
+    pub(super) fn new(growth: &Growth, pages: u32) -> Result<Arena, MemError> {
+        let pages = PageArena::new(pages, growth)?;
         Ok(Arena {
             base: pages.base(),
             pages: RefCell::new(pages),
@@ -250,7 +251,7 @@ mod tests {
     use super::*;
 
     fn arena() -> Arena {
-        Arena::new(&Growth::Inline).expect("memory")
+        Arena::new(&Growth::Inline, PAGES_MAX).expect("memory")
     }
 
     /// Returns the class for this number of bytes.

@@ -14,6 +14,7 @@ use std::task::{Context, Poll, Waker};
 use janus_mem::{Growth, MemError};
 use janus_tcp::Instant;
 
+use super::Room;
 use super::arena::{Arena, Slot};
 use super::class::Class;
 use super::coop;
@@ -83,11 +84,15 @@ pub(super) enum End<T> {
 
 /// Waking.
 impl Core {
-    pub(super) fn new(identity: ShardIdentity, growth: &Growth) -> Result<Core, MemError> {
-        let timers = Timers::new(identity.incarnation(), growth)?;
+    pub(super) fn new(
+        identity: ShardIdentity,
+        growth: &Growth,
+        room: Room,
+    ) -> Result<Core, MemError> {
+        let timers = Timers::new(identity.incarnation(), growth, room.timers)?;
         Ok(Core {
             identity,
-            arena: Arena::new(growth)?,
+            arena: Arena::new(growth, room.pages)?,
             ready: RefCell::new(ReadyQueue::new()),
             joiners: RefCell::default(),
             spawned: Cell::new(0),

@@ -11,6 +11,7 @@ use janus_tcp::Instant;
 use crate::inbox::{Job, ShardIdentity, TaskRef, WakeWord};
 use crate::warning::Warnings;
 
+use super::Room;
 use super::context::Entered;
 use super::coop;
 use super::core::Core;
@@ -63,10 +64,14 @@ pub(crate) struct Executor {
 }
 
 impl Executor {
-    /// An executor whose wakers carry `identity`.
-    pub(crate) fn new(identity: ShardIdentity, growth: &Growth) -> Result<Executor, MemError> {
+    /// An executor whose wakers carry `identity`, with room for tasks.
+    pub(crate) fn new(
+        identity: ShardIdentity,
+        growth: &Growth,
+        room: Room,
+    ) -> Result<Executor, MemError> {
         Ok(Executor {
-            core: Rc::new(Core::new(identity, growth)?),
+            core: Rc::new(Core::new(identity, growth, room)?),
         })
     }
 

@@ -118,12 +118,12 @@ impl ReadyQueue {
 mod tests {
     use janus_mem::Growth;
 
-    use super::super::arena::Arena;
+    use super::super::arena::{Arena, PAGES_MAX};
     use super::super::class::Class;
     use super::*;
 
     fn slots(n: usize) -> Vec<Slot> {
-        let arena = Arena::new(&Growth::Inline).expect("memory");
+        let arena = Arena::new(&Growth::Inline, PAGES_MAX).expect("memory");
         (0..n)
             .map(|_| arena.alloc(Class::LEAST).expect("room"))
             .collect()

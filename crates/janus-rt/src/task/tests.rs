@@ -30,7 +30,7 @@ pub(crate) fn core() -> Core1 {
         bell.fetch_add(1, Ordering::SeqCst);
     });
     let identity = ShardIdentity::register(Arc::clone(reader.inbox())).expect("a free number");
-    let executor = Executor::new(identity, &Growth::Inline).expect("memory");
+    let executor = Executor::new(identity, &Growth::Inline, Room::FULL).expect("memory");
     Core1 {
         executor,
         reader,

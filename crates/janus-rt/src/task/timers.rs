@@ -13,7 +13,7 @@ use super::TaskId;
 use super::wakers::WakerTable;
 
 /// Timers a core can have at a time.
-const TIMERS_MAX: u32 = if cfg!(miri) { 1 << 10 } else { 1 << 26 };
+pub(super) const TIMERS_MAX: u32 = if cfg!(miri) { 1 << 10 } else { 1 << 26 };
 /// Timers fired in one turn: however many sleepers wake at one moment, packets do not wait for long.
 pub(crate) const FIRED_MAX: usize = 1_024;
 /// Set in a timer's payload that names a stored waker; task ids have 30 bits.
@@ -40,10 +40,10 @@ pub(crate) struct Armed {
 }
 
 impl Timers {
-    pub(crate) fn new(owner: NonZeroU32, growth: &Growth) -> Result<Timers, MemError> {
+    pub(crate) fn new(owner: NonZeroU32, growth: &Growth, room: u32) -> Result<Timers, MemError> {
         Ok(Timers {
             owner,
-            wheel: RefCell::new(Wheel::new(TIMERS_MAX, growth)?),
+            wheel: RefCell::new(Wheel::new(room, growth)?),
             stored: RefCell::default(),
             fired: RefCell::default(),
             next: Cell::new(None),
@@ -61,7 +61,7 @@ impl Timers {
         });
         let armed = self.wheel.borrow_mut().insert(deadline, payload);
         let Some(timer) = armed else {
-            panic!("{TIMERS_MAX} timers wait on this core already")
+            panic!("as many timers wait on this core as it has room for")
         };
         self.next.set(self.wheel.borrow().next());
         Armed {

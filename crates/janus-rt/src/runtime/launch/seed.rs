@@ -18,7 +18,7 @@ use crate::runtime::{BoxError, MainResult, MainTask};
 use crate::shard::core_context::{CoreContext, Parts};
 use crate::shard::shared::Shared;
 use crate::shard::{Door, Forwarder, Shard, Work};
-use crate::task::{Executor, Pulse};
+use crate::task::{Executor, Pulse, Room};
 use crate::warning::Warnings;
 
 /// Buffers a shard keeps back for what frees memory: acknowledgements, the refill of a receive queue.
@@ -172,7 +172,12 @@ impl Common {
             0 => usize::MAX,
             bytes => bytes as usize,
         };
-        let executor = Executor::new(identity, &self.growth)?;
+        let room = if self.shared.clock.is_virtual() {
+            Room::SMALL
+        } else {
+            Room::FULL
+        };
+        let executor = Executor::new(identity, &self.growth, room)?;
         let executor = executor.watched(pulse, self.warnings.clone(), large_from);
         Ok(match self.tcp.warm_reuse {
             true => executor,

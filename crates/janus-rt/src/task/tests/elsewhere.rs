@@ -183,7 +183,7 @@ fn a_message_to_a_core_that_has_ended_reaches_no_other() {
     // Another core reads the same inbox, as if it had the number now.
     let identity = ShardIdentity::register(Arc::clone(&inbox)).expect("a free number");
     let mut next = Core1 {
-        executor: Executor::new(identity, &Growth::Inline).expect("memory"),
+        executor: Executor::new(identity, &Growth::Inline, Room::FULL).expect("memory"),
         reader,
         rung: Arc::default(),
     };
