@@ -65,6 +65,8 @@ impl Plot<'_> {
             .iter()
             .map(|line| {
                 let mut points = report.points(line.metric, self.x.0, &line.with);
+                // The axis has no place for none.
+                points.retain(|point| point.0 > 0.0);
                 points.iter_mut().for_each(|(_, y)| *y /= self.unit);
                 points
             })

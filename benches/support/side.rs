@@ -283,6 +283,24 @@ impl Side {
         reading
     }
 
+    /// Makes one request on each connection that it holds, so many at a time. Returns what that took, and how many were answered.
+    pub fn touch_all(&mut self, window: u32) -> (Reading, u64) {
+        let all = u64::from(self.cell.held);
+        self.plan.set(Phase {
+            mode: Mode::Requests,
+            window,
+            held: self.cell.held,
+        });
+        let (plan, threads) = (Arc::clone(&self.plan), self.threads.clone());
+        let meter = Meter::start_for(&plan, self.polling(), &threads);
+        let before = plan.counts().get(Kind::Ended);
+        // In turn: none is used twice before all are once.
+        self.work(OPEN_MAX, |counts| counts.get(Kind::Ended) - before >= all);
+        let reading = meter.read();
+        self.rest();
+        (reading, reading.counts.get(Kind::Ended).min(all))
+    }
+
     /// Wrong answers so far, and what never ended, or ended twice as the server sent an answer again.
     pub fn bad(&self) -> u64 {
         self.plan.counts().bad() + self.unfinished.cast_signed().unsigned_abs() + self.missing()
