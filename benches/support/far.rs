@@ -13,10 +13,10 @@ pub mod packet;
 pub mod plan;
 pub mod six;
 
-use again::Again;
+use again::{Again, Waiting};
 use app::echo_words;
 pub use app::{ANSWER_MAX, App, ECHO_LEN, behind_echo};
-use due::{Due, What};
+use due::{Due, What, wake_up};
 use idle::{Idle, Lengths, Parked};
 use janus_mem::{Frame, HEADROOM, Pool};
 use janus_wire::tcp::Flags;
@@ -67,6 +67,8 @@ pub struct Far {
     pace: Option<Pace>,
     /// Requests that came at a rate.
     again: Option<Again<Due>>,
+    /// Whether something is under way on each connection, where what ends twice counts once.
+    once: Option<Waiting>,
     /// Timestamp that each connection would have, on a wire without timestamps.
     untimed: Option<Vec<u32>>,
     counts: Counts,
@@ -101,6 +103,7 @@ impl Far {
             told: VecDeque::with_capacity(TOLD_MAX),
             pace: None,
             again: None,
+            once: None,
             counts: Counts::default(),
             plan,
         }
@@ -206,6 +209,7 @@ impl Far {
         self.phase = self.plan.phase();
         self.interleaved = self.plan.is_interleaved();
         self.in_pieces = self.plan.is_in_pieces();
+        self.once = self.once.take().or_else(|| self.plan.once());
         self.follow_pace();
         let share = self.phase.window / self.queues;
         self.credit = share + u32::from((self.index as u32) < self.phase.window % self.queues);
@@ -265,6 +269,9 @@ impl Far {
                 Self::syn(self.plan.take_short())
             };
             pace.began(due.conn, due_ns);
+            if let Some(once) = &self.once {
+                once.begins(due.conn);
+            }
             if let Some(again) = &mut self.again {
                 again.begins(due.conn, due_ns, due);
             }
@@ -323,10 +330,18 @@ impl Far {
                     wake_up(&parked, lengths, what)
                 }
             };
+            if let Some(once) = &self.once {
+                once.begins(due.conn);
+            }
             self.due.push_back(due);
             self.credit -= 1;
             self.counts.add(Kind::Begun, 1);
         }
+    }
+
+    /// Whether what ends there has ended before.
+    fn is_over(&self, conn: u32) -> bool {
+        self.once.as_ref().is_some_and(|once| !once.ends(conn))
     }
 
     fn end(&mut self) {
@@ -527,7 +542,9 @@ impl Far {
         // The server's FIN: after ours it is the end, before ours it takes ours along.
         let what = if after_fin == 1 { What::Ack } else { What::Fin };
         self.due.push_back(due(what, a.ack, next, ts_echo));
-        self.end();
+        if !self.is_over(a.conn) {
+            self.end();
+        }
         Ok(())
     }
 
@@ -590,7 +607,7 @@ impl Far {
                 ack: next,
                 ts_echo: theirs,
             };
-            if self.again.as_ref().is_some_and(|it| !it.ends(a.conn)) {
+            if self.again.as_ref().is_some_and(|it| !it.ends(a.conn)) || self.is_over(a.conn) {
                 // The server sends it again, as it saw no acknowledgement.
                 return;
             }
@@ -612,24 +629,6 @@ fn lengths(app: &App, plan: &Plan) -> Lengths {
         response: app
             .answer_len()
             .unwrap_or_else(|| plan.response_len.load(Ordering::Relaxed)),
-    }
-}
-
-fn wake_up(parked: &Parked, lengths: Lengths, what: What) -> Due {
-    let sent = parked
-        .seq
-        .wrapping_sub(first_seq(parked.conn).wrapping_add(1));
-    let served = sent / lengths.request;
-    let first = parked
-        .ack
-        .wrapping_sub(served.wrapping_mul(lengths.response));
-    Due {
-        conn: parked.conn,
-        seq: parked.seq,
-        ack: parked.ack,
-        ts_val: ts_of(first),
-        ts_echo: parked.ts_echo,
-        what,
     }
 }
 

@@ -7,7 +7,7 @@ use nix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
 /// Share of the time that threads may be ready without running in a run that counts as undisturbed.
-const WAIT_MAX: f64 = 0.02;
+pub const WAIT_MAX: f64 = 0.02;
 /// The kind of a clock that is a thread's processor time, in the kernel's encoding of clocks: `CPUCLOCK_PERTHREAD_MASK` and
 /// `CPUCLOCK_SCHED`.
 const OF_THREAD: i32 = 4 | 2;
@@ -96,6 +96,10 @@ pub struct Spent {
     pub wall_ns: f64,
     /// Nanoseconds of processor time, of all threads together.
     pub cpu_ns: f64,
+    /// Nanoseconds in which they were ready and did not run, of all together.
+    pub waited_ns: f64,
+    /// True if the host took the processor away.
+    pub stolen: bool,
     /// True if the host took the processor away, or another program had it while the threads were ready.
     pub disturbed: bool,
 }
@@ -117,10 +121,13 @@ impl<'a> Span<'a> {
         let all = or_all(self.threads);
         let cpu_ns = all.ran().saturating_sub(self.ran).as_nanos() as f64;
         let waited_ns = all.waited().saturating_sub(self.waited).as_nanos() as f64;
+        let stolen = stolen_ticks() > self.stolen;
         Spent {
             wall_ns,
             cpu_ns,
-            disturbed: stolen_ticks() > self.stolen || waited_ns > wall_ns * WAIT_MAX,
+            waited_ns,
+            stolen,
+            disturbed: stolen || waited_ns > wall_ns * WAIT_MAX,
         }
     }
 }
@@ -175,6 +182,7 @@ impl<'a> Meter<'a> {
             wall_ns,
             cpu_ns,
             disturbed,
+            ..
         } = self.span.read();
         let counts = self.plan.counts().since(&self.counts);
         let inside_ns = counts.get(Kind::InsideNs) as f64;

@@ -54,6 +54,7 @@ struct Row {
 pub struct Report {
     bench: &'static str,
     rows: Vec<Row>,
+    series: Vec<(&'static str, Vec<f64>)>,
 }
 
 impl Report {
@@ -61,6 +62,7 @@ impl Report {
         Self {
             bench,
             rows: Vec::new(),
+            series: Vec::new(),
         }
     }
 
@@ -87,6 +89,11 @@ impl Report {
             unit: unit.to_owned(),
             params,
         });
+    }
+
+    /// Adds what was read one time after the other: for the file, not for the table.
+    pub fn series(&mut self, name: &'static str, values: Vec<f64>) {
+        self.series.push((name, values));
     }
 
     /// Adds the median of several runs; how many there were and how far they spread become parameters.
@@ -210,7 +217,12 @@ impl Report {
                 params.join(", ")
             );
         }
-        out.push_str("]}\n");
+        out.push(']');
+        for (name, values) in &self.series {
+            let values: Vec<String> = values.iter().map(|value| number(*value)).collect();
+            let _ = write!(out, ",\n{}: [{}]", quoted(name), values.join(", "));
+        }
+        out.push_str("}\n");
         out
     }
 }

@@ -358,7 +358,18 @@ pub async fn at_rest(app: &App, listener: TcpListener) -> std::io::Result<()> {
             })
             .await
         }
-        App::Sized(_) => Err(std::io::ErrorKind::Unsupported.into()),
+        App::Sized(len) => {
+            let behind = behind_echo(*len);
+            janus::net::serve(listener, async move |stream| {
+                let Some(piece) = stream.recv().await? else {
+                    return Ok(Next::Close);
+                };
+                stream.write_all(&piece).await?;
+                stream.write_all(behind).await?;
+                Ok(Next::Rest)
+            })
+            .await
+        }
         App::Http { .. } => {
             janus_http::serve_listener_with(&LIMITS, listener, async |_, response| {
                 response.ok().send(BODY).await

@@ -32,6 +32,17 @@ impl Waiting {
         Self(words.collect())
     }
 
+    pub fn begins(&self, conn: u32) {
+        let (word, bit) = self.place(conn);
+        word.fetch_or(bit, Ordering::Relaxed);
+    }
+
+    /// Returns true if something was under way there, which now is over.
+    pub fn ends(&self, conn: u32) -> bool {
+        let (word, bit) = self.place(conn);
+        word.fetch_and(!bit, Ordering::Relaxed) & bit != 0
+    }
+
     fn place(&self, conn: u32) -> (&AtomicU64, u64) {
         (&self.0[conn as usize / 64], 1 << (conn % 64))
     }
@@ -48,8 +59,7 @@ impl<T: Copy> Again<T> {
     }
 
     pub fn begins(&mut self, conn: u32, at_ns: u64, request: T) {
-        let (word, bit) = self.waiting.place(conn);
-        word.fetch_or(bit, Ordering::Relaxed);
+        self.waiting.begins(conn);
         self.sent.push_back(Sent {
             conn,
             at_ns,
@@ -59,8 +69,7 @@ impl<T: Copy> Again<T> {
 
     /// Whether this is the first answer to a request.
     pub fn ends(&self, conn: u32) -> bool {
-        let (word, bit) = self.waiting.place(conn);
-        word.fetch_and(!bit, Ordering::Relaxed) & bit != 0
+        self.waiting.ends(conn)
     }
 
     /// A request that has waited for too long.

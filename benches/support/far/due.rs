@@ -1,5 +1,7 @@
 //! What is to be sent next.
 
+use super::idle::{Lengths, Parked};
+use super::{first_seq, ts_of};
 use std::collections::VecDeque;
 
 /// Something to be sent to the server.
@@ -43,4 +45,23 @@ pub fn nothing() -> VecDeque<Due> {
     let mut due = VecDeque::from(vec![any; 1 << 16]);
     due.clear();
     due
+}
+
+/// The next segment on a connection that was idle.
+pub(super) fn wake_up(parked: &Parked, lengths: Lengths, what: What) -> Due {
+    let sent = parked
+        .seq
+        .wrapping_sub(first_seq(parked.conn).wrapping_add(1));
+    let served = sent / lengths.request;
+    let first = parked
+        .ack
+        .wrapping_sub(served.wrapping_mul(lengths.response));
+    Due {
+        conn: parked.conn,
+        seq: parked.seq,
+        ack: parked.ack,
+        ts_val: ts_of(first),
+        ts_echo: parked.ts_echo,
+        what,
+    }
 }

@@ -54,6 +54,8 @@ pub struct Plan {
     rooms: Mutex<Vec<Vec<Sample>>>,
     /// Everything that the window allows is begun at once.
     interleaved: AtomicBool,
+    /// What the server ends twice, as it sends again, counts once.
+    once: AtomicBool,
     /// A tenth of the HTTP requests come in two segments.
     in_pieces: AtomicBool,
     samples: Mutex<Vec<Sample>>,
@@ -185,6 +187,7 @@ impl Plan {
             rate: AtomicU64::new(0),
             rooms: Mutex::new(Vec::new()),
             interleaved: AtomicBool::new(false),
+            once: AtomicBool::new(false),
             in_pieces: AtomicBool::new(false),
             samples: Mutex::new(Vec::new()),
             records: Mutex::new(Vec::new()),
@@ -249,6 +252,18 @@ impl Plan {
     /// From the next phase on, a tenth of the HTTP requests come in two segments, with whatever others have to say in between.
     pub fn set_in_pieces(&self) {
         self.in_pieces.store(true, Ordering::Relaxed);
+    }
+
+    /// From the next phase on, a connection that ends or is answered twice counts once: where the far end has a thread of its own, a
+    /// server whose timers run out while that stands still sends again.
+    pub fn set_once(&self) {
+        self.once.store(true, Ordering::Relaxed);
+    }
+
+    /// Where it is known what is under way, if what ends twice counts once.
+    pub fn once(&self) -> Option<Waiting> {
+        let is_wanted = self.once.load(Ordering::Relaxed);
+        is_wanted.then(|| Waiting::none(super::packet::CONNECTIONS_MAX))
     }
 
     pub fn is_in_pieces(&self) -> bool {
