@@ -2,9 +2,10 @@
 //! floor for what the runtime can reach.
 
 use super::clock::Clock;
+use super::far::app::behind_echo;
 use super::far::packet::Ends;
 use super::far::plan::{Kind, Mode, Phase, Plan};
-use super::far::{App, Far, behind_echo, six};
+use super::far::{App, Far, six};
 use super::served::OPEN_WINDOW;
 use janus_mem::{Depot, Frame, Growth, MemError, Toucher};
 use janus_tcp::{

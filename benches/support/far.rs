@@ -4,7 +4,7 @@
 //! Every answer is validated. The time spent in here is measured, so that it can be taken off the server's account.
 
 mod again;
-mod app;
+pub mod app;
 pub mod device;
 mod due;
 mod idle;
@@ -15,7 +15,7 @@ pub mod six;
 
 use again::{Again, Waiting};
 use app::echo_words;
-pub use app::{ANSWER_MAX, App, ECHO_LEN, behind_echo};
+pub use app::{App, ECHO_LEN};
 use due::{Due, What, wake_up};
 use idle::{Idle, Lengths, Parked};
 use janus_mem::{Frame, HEADROOM, Pool};

@@ -1,8 +1,9 @@
 //! Echo servers over the kernel's sockets, each on a thread of its own, and the client that asks them over loopback. Of the
 //! servers only tokio's is here.
 
+use super::far::ECHO_LEN;
+use super::far::app::{ANSWER_MAX, behind_echo};
 use super::far::plan::Mode;
-use super::far::{ANSWER_MAX, ECHO_LEN, behind_echo};
 use super::meter::thread_cpu;
 use std::future::poll_fn;
 use std::io::{IoSlice, Read, Write};

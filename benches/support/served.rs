@@ -1,10 +1,11 @@
 //! The whole server behind the far end: a Janus runtime with its tasks, on a thread of its own. What the application
 //! does with a connection is here; what is asked of it is the far end's.
 
+use super::far::App;
+use super::far::app::behind_echo;
 use super::far::device::Device;
 use super::far::packet::Ends;
 use super::far::plan::{Counts, Kind, Mode, Phase, Plan};
-use super::far::{App, behind_echo};
 use super::meter::Series;
 use super::witness::Readings;
 use janus::net::{Next, TcpListener, TcpStream};
