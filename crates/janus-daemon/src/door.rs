@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use janus_shm::Link;
-use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
     socket_with,
@@ -79,12 +78,10 @@ impl Door {
     }
 
     /// One who asks, if there is one.
-    pub(crate) fn next(&self) -> io::Result<Option<Link>> {
-        match accept_with(&self.socket, SocketFlags::CLOEXEC) {
-            Ok(socket) => Ok(Some(Link::new(socket))),
-            Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
-            Err(errno) => Err(errno.into()),
-        }
+    pub(crate) fn next(&self) -> Option<Link> {
+        // Where descriptors or memory are short it asks again.
+        let socket = accept_with(&self.socket, SocketFlags::CLOEXEC).ok()?;
+        Some(Link::new(socket))
     }
 
     /// Whether this user has anything to ask for.

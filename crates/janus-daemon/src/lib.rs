@@ -73,6 +73,8 @@ pub struct Counters {
     pub lost_reserved: Counter,
     /// Frames that a member may not send: from another address, another port, or no packets.
     pub refused: Counter,
+    /// Descriptors that a member sent, of strange kinds, which could not be closed without waiting.
+    pub left_open: Counter,
     /// Members that were taken in.
     pub joined: Counter,
     /// Members that went in order.

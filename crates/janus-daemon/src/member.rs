@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use janus_shm::{
     Bell, Consumer, Descriptor, Hello, Link, Message, Producer, Segment, VERSION, Violation,
@@ -17,8 +18,10 @@ use crate::ports::Port;
 /// Entries of the largest ring that is taken, as a power of two.
 const LOG2_MAX: u8 = 14;
 const CORES_MAX: u8 = 16;
-/// The most memory that a member may have mapped here.
-const MEMORY_MAX: u64 = 256 << 30;
+/// The most memory of a member: what of it is touched here counts as the daemon's.
+const MEMORY_MAX: u64 = 1 << 30;
+/// Time to join.
+const JOINS_WITHIN: Duration = Duration::from_secs(5);
 /// Claims of one member.
 pub(crate) const CLAIMS_MAX: usize = 4096;
 
@@ -47,6 +50,9 @@ pub(crate) struct Member {
     pub(crate) stage: Stage,
     pub(crate) name: String,
     pub(crate) user: u32,
+    /// Ports that it has by sending from them.
+    pub(crate) taken: u32,
+    since: Instant,
     pub(crate) cores: Vec<Core>,
     cores_wanted: u8,
     pub(crate) memory: Option<Segment>,
@@ -96,6 +102,8 @@ impl Member {
             stage: Stage::Asks,
             name: String::new(),
             user: peer.uid.as_raw(),
+            taken: 0,
+            since: Instant::now(),
             cores: Vec::new(),
             cores_wanted: 0,
             memory: None,
@@ -228,6 +236,11 @@ impl Member {
 
     pub(crate) fn disarm(&mut self) {
         self.cores.iter_mut().for_each(|core| core.tx.disarm());
+    }
+
+    /// Whether it has asked and not joined for too long: others may want its place.
+    pub(crate) fn dawdles(&self) -> bool {
+        self.stage != Stage::Ready && self.since.elapsed() > JOINS_WITHIN
     }
 
     /// Whether its process is no more.

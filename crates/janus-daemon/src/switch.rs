@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use janus::OpenDevice;
 use janus_io::park::Parker;
 use janus_io::{BURST, Batch, Idle, Queue};
 use janus_mem::{Frame, Pool};
-use janus_shm::{Claim, Descriptor, Hello, Message, Received, Welcome};
+use janus_shm::{Claim, Closer, Descriptor, Hello, Message, Received, Welcome, is_agreed_on};
 use janus_wire::{Link, MacAddr};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -28,6 +29,12 @@ const LOOK_EVERY: u32 = 256;
 const MESSAGES_MAX: usize = 64;
 /// Frames of one core of a member in a turn: the others' come then.
 const AT_ONCE: usize = 32;
+/// Programs that are let in at a time.
+const ASK_AT_ONCE: usize = 16;
+/// Bursts that a member may yet send when it leaves: more than are in its rings.
+const FAREWELL_TURNS: usize = 1024;
+/// Ports that a member may take by sending from them.
+const TAKEN_MAX: u32 = 1024;
 /// Attempts to send before frames are dropped, as a full device does it.
 const ATTEMPTS: usize = 4;
 
@@ -43,6 +50,7 @@ pub(crate) struct Switch {
     link: Link,
     frame_max: usize,
     pool: Pool,
+    closer: Closer,
     /// For the device, and for the keeper.
     out: Batch,
     kept: Batch,
@@ -93,6 +101,7 @@ impl Switch {
             link,
             frame_max,
             pool: device.depot.pool(),
+            closer: Closer::start()?,
             device: device.queue,
             out: Batch::new(),
             kept: Batch::new(),
@@ -284,7 +293,7 @@ impl Switch {
                 let at = usize::from(buf.off());
                 memory.read(it.offset, &mut buf.bytes_mut()[at..at + len])?;
                 let frame = Frame::new(buf, len as u16);
-                self.pass(slot, member.user, frame);
+                self.pass(slot, member.user, &mut member.taken, frame);
             }
             core.done.push(&burst[..taken])?;
             core.sent();
@@ -292,11 +301,15 @@ impl Switch {
         Ok(count)
     }
 
-    fn pass(&mut self, slot: Slot, user: u32, frame: Frame) {
+    fn pass(&mut self, slot: Slot, user: u32, taken: &mut u32, frame: Frame) {
         let verdict = match self.identity.judge(frame.data(), slot, &self.ports) {
             Verdict::Takes(port) if !self.door.allows(user, port.number) => Verdict::Refuse,
+            Verdict::Takes(_) if *taken >= TAKEN_MAX => Verdict::Refuse,
             Verdict::Takes(port) => match self.ports.claim(slot, port) {
-                Some(_) => Verdict::Pass,
+                Some(_) => {
+                    *taken += 1;
+                    Verdict::Pass
+                }
                 None => Verdict::Refuse,
             },
             other => other,
@@ -415,7 +428,10 @@ impl Switch {
                 }
             }
         }
-        while let Some(link) = self.door.next()? {
+        for _ in 0..ASK_AT_ONCE {
+            let Some(link) = self.door.next() else {
+                break;
+            };
             let Some(place) = self.members.iter_mut().find(|it| it.is_none()) else {
                 let why = format!("{MEMBERS_MAX} programs are members already");
                 // It is hung up on in any case.
@@ -423,6 +439,7 @@ impl Switch {
                 continue;
             };
             match Member::new(link) {
+                // Whoever may have nothing is told so once it has said hello.
                 Ok(member) => *place = Some(member),
                 Err(error) => eprintln!("janus: a program that asks cannot be told of: {error}"),
             }
@@ -437,7 +454,15 @@ impl Switch {
             closed |= !core.bell.hear()?;
         }
         for _ in 0..MESSAGES_MAX {
-            match member.link.receive()? {
+            let heard = match member.link.receive()? {
+                Received::Message(message, fds) => Received::Message(message, self.inspect(fds)?),
+                Received::Strange(fds) => {
+                    self.inspect(fds)?;
+                    return Err(Breach::Words("it says what is no message"));
+                }
+                other => other,
+            };
+            match heard {
                 Received::Message(Message::Hello(hello), _) => {
                     self.welcomes(slot, member, &hello)?;
                 }
@@ -464,20 +489,42 @@ impl Switch {
                 }
                 Received::Message(Message::Leave, _) => {
                     // Its last frames go out yet.
-                    while self.take_from(slot, member)? > 0 {
+                    for _ in 0..FAREWELL_TURNS {
+                        if self.take_from(slot, member)? == 0 {
+                            break;
+                        }
                         self.send();
                     }
                     return Ok(Some(End::Leaves));
                 }
-                Received::Message(..) => {
+                Received::Message(..) | Received::Strange(_) => {
                     return Err(Breach::Words("it says what only a daemon says"));
                 }
                 Received::Nothing => break,
                 Received::End => return Ok(Some(End::Dies)),
             }
         }
+        if member.dawdles() {
+            return Err(Breach::Words("it asks, and does not join"));
+        }
         // Its line may be held by a child of it.
         Ok((closed || member.has_ended()).then_some(End::Dies))
+    }
+
+    /// Descriptors that a member sent, if all are of the kinds that are agreed on.
+    fn inspect(&self, fds: Vec<OwnedFd>) -> Result<Vec<OwnedFd>, Breach> {
+        let (known, strange): (Vec<_>, Vec<_>) = fds.into_iter().partition(is_agreed_on);
+        if strange.is_empty() {
+            return Ok(known);
+        }
+        for fd in strange {
+            if !self.closer.close(fd) {
+                self.counters.left_open.add(1);
+            }
+        }
+        Err(Breach::Words(
+            "it sends a descriptor that is neither memory nor a bell",
+        ))
     }
 
     fn welcomes(&mut self, slot: Slot, member: &mut Member, hello: &Hello) -> Result<(), Breach> {

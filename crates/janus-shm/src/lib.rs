@@ -8,12 +8,14 @@
 #![deny(unsafe_code)]
 
 mod bell;
+mod foreign;
 mod link;
 mod message;
 mod ring;
 mod segment;
 
 pub use bell::Bell;
+pub use foreign::{Closer, is_agreed_on};
 pub use link::{Link, Received};
 pub use message::{
     ADDRESSES_MAX, Claim, Hello, Malformed, Message, Mode, NAME_MAX, Share, VERSION, Welcome,

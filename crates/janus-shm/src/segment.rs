@@ -9,12 +9,15 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::AtomicU32;
 
 use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
+    memfd_create,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::Violation;
 
+/// TMPFS_MAGIC: memory in ordinary pages.
+const TMPFS: i64 = 0x0102_1994;
 /// Neither side can make it smaller, which would kill who reads beyond the end, nor larger.
 const FIXED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
@@ -49,12 +52,13 @@ impl Segment {
     /// Maps one that came from another process, which says that it has this length.
     ///
     /// # Errors
-    /// InvalidData: it is no sealed memfd of this length.
+    /// InvalidData: it is no sealed memfd of this length, or one of reserved huge pages, whose lack kills who reaches for one.
     pub fn open(fd: OwnedFd, len: usize) -> io::Result<Segment> {
         // Only a memfd has seals.
         let sealed = fcntl_get_seals(&fd).is_ok_and(|seals| seals.contains(FIXED));
         // Asked for once it can change no more.
-        let as_long = sealed && fstat(&fd)?.st_size == len as i64 && len > 0;
+        let as_long =
+            sealed && fstatfs(&fd)?.f_type == TMPFS && fstat(&fd)?.st_size == len as i64 && len > 0;
         if !as_long {
             let text = format!("no sealed memory of {len} bytes");
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));

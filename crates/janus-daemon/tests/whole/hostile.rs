@@ -64,7 +64,7 @@ impl Liar {
             match self.link.receive() {
                 Ok(Received::Message(message, _)) => return Some(message),
                 Ok(Received::Nothing) => {}
-                Ok(Received::End) | Err(_) => return None,
+                Ok(Received::End | Received::Strange(_)) | Err(_) => return None,
             }
             assert!(begin.elapsed() < LONG, "the daemon says nothing");
             std::thread::sleep(Duration::from_millis(1));

@@ -269,7 +269,7 @@ impl Line {
             match link.receive() {
                 Ok(Received::Message(message, _)) => self.heard(message),
                 Ok(Received::Nothing) => {}
-                Ok(Received::End) | Err(_) => return,
+                Ok(Received::End | Received::Strange(_)) | Err(_) => return,
             }
         }
     }
@@ -533,7 +533,9 @@ fn welcomed(link: &Link, path: &Path) -> io::Result<Welcome> {
             Received::Message(Message::Refused { errno, why, .. }, _) => {
                 return Err(Refusal { errno, why }.into());
             }
-            Received::Message(..) => return Err(strange("it says something else")),
+            Received::Message(..) | Received::Strange(_) => {
+                return Err(strange("it says something else"));
+            }
             Received::Nothing => {}
             Received::End => {
                 let text = format!("the daemon at {} has hung up", path.display());
