@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod desk;
 mod door;
 mod keeper;
 mod member;

@@ -1,8 +1,6 @@
 //! The loop: from the device and the keeper to members, from members to the device; between bursts what members say. One thread does all of it.
 
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,55 +9,49 @@ use janus::OpenDevice;
 use janus_io::park::Parker;
 use janus_io::{BURST, Batch, Idle, Queue};
 use janus_mem::{Frame, Pool};
-use janus_shm::{Claim, Closer, Descriptor, Hello, Message, Received, Welcome, is_agreed_on};
+use janus_shm::{Closer, Descriptor, Welcome};
 use janus_wire::{Link, MacAddr};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::check::{Identity, Verdict};
 use crate::door::Door;
-use crate::member::{Breach, CLAIMS_MAX, Member, Stage};
-use crate::ports::{KEPT, Port, Ports, Slot};
+use crate::member::{Breach, Member};
+use crate::ports::{KEPT, Ports, Slot};
 use crate::steer::{Pieces, To, steer};
 use crate::{Counters, MEMBERS_MAX};
 
 /// Turns between two looks at what members say, where there is always something to carry.
 const LOOK_EVERY: u32 = 256;
-/// Messages of one member at a time.
-const MESSAGES_MAX: usize = 64;
 /// Frames of one core of a member in a turn: the others' come then.
 const AT_ONCE: usize = 32;
-/// Programs that are let in at a time.
-const ASK_AT_ONCE: usize = 16;
-/// Bursts that a member may yet send when it leaves: more than are in its rings.
-const FAREWELL_TURNS: usize = 1024;
 /// Ports that a member may take by sending from them.
 const TAKEN_MAX: u32 = 1024;
 /// Attempts to send before frames are dropped, as a full device does it.
 const ATTEMPTS: usize = 4;
 
 pub(crate) struct Switch {
-    device: Box<dyn Queue>,
-    cable: Box<dyn Queue>,
-    door: Door,
-    members: Vec<Option<Member>>,
-    ports: Ports,
-    pieces: Pieces,
-    identity: Identity,
-    welcome: Welcome,
-    link: Link,
-    frame_max: usize,
-    pool: Pool,
-    closer: Closer,
+    pub(crate) device: Box<dyn Queue>,
+    pub(crate) cable: Box<dyn Queue>,
+    pub(crate) door: Door,
+    pub(crate) members: Vec<Option<Member>>,
+    pub(crate) ports: Ports,
+    pub(crate) pieces: Pieces,
+    pub(crate) identity: Identity,
+    pub(crate) welcome: Welcome,
+    pub(crate) link: Link,
+    pub(crate) frame_max: usize,
+    pub(crate) pool: Pool,
+    pub(crate) closer: Closer,
     /// For the device, and for the keeper.
-    out: Batch,
-    kept: Batch,
+    pub(crate) out: Batch,
+    pub(crate) kept: Batch,
     /// From members to members.
-    inside: Vec<(Slot, u8, Frame)>,
-    counters: Arc<Counters>,
-    stop: Arc<AtomicBool>,
-    expires: Option<Instant>,
-    quiet_until: Option<Instant>,
+    pub(crate) inside: Vec<(Slot, u8, Frame)>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) stop: Arc<AtomicBool>,
+    pub(crate) expires: Option<Instant>,
+    pub(crate) quiet_until: Option<Instant>,
 }
 
 impl Switch {
@@ -227,7 +219,7 @@ impl Switch {
     }
 
     /// Sends the frames that have gathered, to the device and to the keeper.
-    fn send(&mut self) {
+    pub(crate) fn send(&mut self) {
         let mut done = Batch::new();
         for (queue, frames) in [
             (&mut self.device, &mut self.out),
@@ -268,7 +260,7 @@ impl Switch {
     }
 
     /// Takes a burst of frames from each core of a member.
-    fn take_from(&mut self, slot: Slot, member: &mut Member) -> Result<usize, Breach> {
+    pub(crate) fn take_from(&mut self, slot: Slot, member: &mut Member) -> Result<usize, Breach> {
         let Some(memory) = &member.memory else {
             return Ok(0);
         };
@@ -410,236 +402,6 @@ impl Switch {
             Err(errno) => Err(errno.into()),
         }
     }
-
-    /// Hears what members have to say, and who else asks.
-    fn look(&mut self) -> io::Result<()> {
-        if self.expires.is_some_and(|at| at <= Instant::now()) {
-            self.expires = self.ports.expire(Instant::now());
-        }
-        for slot in 0..self.members.len() {
-            if let Some(mut member) = self.members[slot].take() {
-                let slot = slot as Slot;
-                let heard = self.hear(slot, &mut member);
-                self.members[usize::from(slot)] = Some(member);
-                match heard {
-                    Ok(Some(end)) => self.ends(slot, end),
-                    Ok(None) => {}
-                    Err(breach) => self.cut_off(slot, &breach),
-                }
-            }
-        }
-        for _ in 0..ASK_AT_ONCE {
-            let Some(link) = self.door.next() else {
-                break;
-            };
-            let Some(place) = self.members.iter_mut().find(|it| it.is_none()) else {
-                let why = format!("{MEMBERS_MAX} programs are members already");
-                // It is hung up on in any case.
-                let _ = link.send(&refused(0, Errno::AGAIN, why), &[]);
-                continue;
-            };
-            match Member::new(link) {
-                // Whoever may have nothing is told so once it has said hello.
-                Ok(member) => *place = Some(member),
-                Err(error) => eprintln!("janus: a program that asks cannot be told of: {error}"),
-            }
-        }
-        Ok(())
-    }
-
-    /// Hears one member; how it ends, if it does.
-    fn hear(&mut self, slot: Slot, member: &mut Member) -> Result<Option<End>, Breach> {
-        let mut closed = false;
-        for core in &member.cores {
-            closed |= !core.bell.hear()?;
-        }
-        for _ in 0..MESSAGES_MAX {
-            let heard = match member.link.receive()? {
-                Received::Message(message, fds) => Received::Message(message, self.inspect(fds)?),
-                Received::Strange(fds) => {
-                    self.inspect(fds)?;
-                    return Err(Breach::Words("it says what is no message"));
-                }
-                other => other,
-            };
-            match heard {
-                Received::Message(Message::Hello(hello), _) => {
-                    self.welcomes(slot, member, &hello)?;
-                }
-                Received::Message(Message::Memory { packets, rings }, fds) => {
-                    member.maps((packets, rings), fds)?;
-                }
-                Received::Message(
-                    Message::Rings {
-                        core,
-                        offsets,
-                        log2,
-                    },
-                    fds,
-                ) => member.rings(core, offsets, log2, fds)?,
-                Received::Message(Message::Ready, _) => {
-                    member.is_ready()?;
-                    self.counters.joined.add(1);
-                }
-                Received::Message(Message::Claim(claim), _) => self.claims(slot, member, &claim)?,
-                Received::Message(Message::Release { number }, _) => {
-                    if let Some(port) = member.claims.remove(&number) {
-                        self.ports.release(slot, port);
-                    }
-                }
-                Received::Message(Message::Leave, _) => {
-                    // Its last frames go out yet.
-                    for _ in 0..FAREWELL_TURNS {
-                        if self.take_from(slot, member)? == 0 {
-                            break;
-                        }
-                        self.send();
-                    }
-                    return Ok(Some(End::Leaves));
-                }
-                Received::Message(..) | Received::Strange(_) => {
-                    return Err(Breach::Words("it says what only a daemon says"));
-                }
-                Received::Nothing => break,
-                Received::End => return Ok(Some(End::Dies)),
-            }
-        }
-        if member.dawdles() {
-            return Err(Breach::Words("it asks, and does not join"));
-        }
-        // Its line may be held by a child of it.
-        Ok((closed || member.has_ended()).then_some(End::Dies))
-    }
-
-    /// Descriptors that a member sent, if all are of the kinds that are agreed on.
-    fn inspect(&self, fds: Vec<OwnedFd>) -> Result<Vec<OwnedFd>, Breach> {
-        let (known, strange): (Vec<_>, Vec<_>) = fds.into_iter().partition(is_agreed_on);
-        if strange.is_empty() {
-            return Ok(known);
-        }
-        for fd in strange {
-            if !self.closer.close(fd) {
-                self.counters.left_open.add(1);
-            }
-        }
-        Err(Breach::Words(
-            "it sends a descriptor that is neither memory nor a bell",
-        ))
-    }
-
-    fn welcomes(&mut self, slot: Slot, member: &mut Member, hello: &Hello) -> Result<(), Breach> {
-        if !self.door.admits(member.user) {
-            let why = "no port is allowed to this user: `janus daemon --allow` names who may what";
-            let _ = member.say(&refused(0, Errno::ACCESS, why.into()));
-            return Err(Breach::Words("its user may have no port"));
-        }
-        if hello.mode == janus_shm::Mode::Shared {
-            let why = "this daemon copies packets: ask for that";
-            let _ = member.say(&refused(0, Errno::OPNOTSUPP, why.into()));
-            return Err(Breach::Words("it wants shared memory"));
-        }
-        member.greets(hello)?;
-        let Some(ports) = self.ports.block(slot, hello.ports) else {
-            let why = "no ports are left for connections that it begins";
-            let _ = member.say(&refused(0, Errno::ADDRINUSE, why.into()));
-            return Err(Breach::Words("there are no ports left for it"));
-        };
-        member.say(&Message::Welcome(Welcome {
-            member: u32::from(slot) + 1,
-            ports,
-            ..self.welcome.clone()
-        }))
-    }
-
-    fn claims(&mut self, slot: Slot, member: &mut Member, claim: &Claim) -> Result<(), Breach> {
-        let number = claim.number;
-        if member.stage == Stage::Asks {
-            return Err(Breach::Words("it claims before it has presented itself"));
-        }
-        if let Err((errno, why)) = self.may_claim(member, claim.address) {
-            return member.say(&refused(number, errno, why));
-        }
-        let port = Port {
-            udp: claim.udp,
-            number: claim.address.port(),
-        };
-        match self.ports.claim(slot, port) {
-            Some(given) => {
-                let given = Port {
-                    number: given,
-                    ..port
-                };
-                member.claims.insert(number, given);
-                let port = given.number;
-                member.say(&Message::Granted { number, port })
-            }
-            None => {
-                let why = format!("port {} is another program's", port.number);
-                member.say(&refused(number, Errno::ADDRINUSE, why))
-            }
-        }
-    }
-
-    fn may_claim(&self, member: &Member, address: SocketAddr) -> Result<(), (Errno, String)> {
-        let (ip, port) = (address.ip(), address.port());
-        if !ip.is_unspecified() && !self.identity.has(ip) {
-            let why = format!("{ip} is no address of the daemon's device");
-            return Err((Errno::ADDRNOTAVAIL, why));
-        }
-        if port != 0 && !self.door.allows(member.user, port) {
-            let user = member.user;
-            let why = format!("port {port} is not allowed to user {user} (`janus daemon --allow`)");
-            return Err((Errno::ACCESS, why));
-        }
-        if member.claims.len() >= CLAIMS_MAX {
-            return Err((Errno::NOBUFS, format!("{CLAIMS_MAX} ports are claimed")));
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn cut_off(&mut self, slot: Slot, breach: &Breach) {
-        let member = &self.members[usize::from(slot)];
-        if let Some(member) = member {
-            eprintln!("janus: {} is cut off: {breach}", member.called());
-        }
-        self.ends(slot, End::CutOff);
-    }
-
-    fn ends(&mut self, slot: Slot, end: End) {
-        let Some(member) = self.members[usize::from(slot)].take() else {
-            return;
-        };
-        let until = Instant::now() + KEPT;
-        let was_ready = member.stage == Stage::Ready;
-        let (counter, kept) = match end {
-            End::Leaves => (&self.counters.left, None),
-            End::Dies => (&self.counters.died, Some(until)),
-            End::CutOff => (&self.counters.cut_off, Some(until)),
-        };
-        if was_ready || end == End::CutOff {
-            counter.add(1);
-        }
-        self.ports.gone(slot, kept);
-        if kept.is_some() {
-            self.expires = Some(self.expires.map_or(until, |at| at.min(until)));
-        }
-        // Its memory is unmapped before its line is hung up.
-        drop(member);
-    }
-}
-
-/// How a member ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    Leaves,
-    Dies,
-    CutOff,
-}
-
-fn refused(number: u32, errno: Errno, why: String) -> Message {
-    let errno = errno.raw_os_error();
-    Message::Refused { number, errno, why }
 }
 
 fn timespec(time: Duration) -> Timespec {
