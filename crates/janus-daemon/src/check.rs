@@ -4,6 +4,8 @@
 
 use std::net::IpAddr;
 
+use janus_wire::ethernet::ethertype::{ARP, IPV4, IPV6};
+use janus_wire::proto::{ICMP, ICMPV6, TCP, UDP};
 use janus_wire::{MacAddr, ethernet, icmpv6};
 
 use crate::ports::{Owner, Port, Ports, Slot};
@@ -23,13 +25,6 @@ pub(crate) enum Verdict {
     Refuse,
 }
 
-const ARP: u16 = 0x0806;
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-const ICMP: u8 = 1;
-const ICMP6: u8 = 58;
 const FRAGMENT: u8 = 44;
 
 impl Identity {
@@ -132,7 +127,7 @@ fn transport(proto: u8, rest: Option<&[u8]>, slot: Slot, ports: &Ports) -> Verdi
         TCP => false,
         UDP => true,
         // Not who changes others' ways: redirects, routers, what says whose a link address is.
-        ICMP | ICMP6 => {
+        ICMP | ICMPV6 => {
             let kind = rest.and_then(|rest| rest.first());
             let changes = |kind: &u8| match proto {
                 ICMP => *kind == 5,
@@ -249,17 +244,17 @@ mod tests {
             ),
             (
                 "whose is it",
-                ipv6("2001:db8::1", ICMP6, &[135]),
+                ipv6("2001:db8::1", ICMPV6, &[135]),
                 Verdict::Pass,
             ),
             (
                 "it is mine",
-                ipv6("2001:db8::1", ICMP6, &[136]),
+                ipv6("2001:db8::1", ICMPV6, &[136]),
                 Verdict::Refuse,
             ),
             (
                 "a router",
-                ipv6("2001:db8::1", ICMP6, &[134]),
+                ipv6("2001:db8::1", ICMPV6, &[134]),
                 Verdict::Refuse,
             ),
             (

@@ -1,5 +1,6 @@
 //! Where a frame belongs, by its port. Pieces of a packet follow the first, which has the ports.
 
+use janus_wire::proto::{TCP, UDP};
 use janus_wire::tcp::Flags;
 use janus_wire::{Class, FlowKey, Link, classify};
 
@@ -152,8 +153,6 @@ fn of_piece(
     ports: &Ports,
     pieces: &mut Pieces,
 ) -> To {
-    const TCP: u8 = 6;
-    const UDP: u8 = 17;
     let Some(at) = ports_at else {
         return pieces.of(whole).unwrap_or(To::Nowhere);
     };

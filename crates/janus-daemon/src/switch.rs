@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use janus::OpenDevice;
 use janus_io::park::Parker;
@@ -392,7 +392,8 @@ impl Switch {
             let bells = member.cores.iter().map(|core| &core.bell);
             polled.extend(bells.map(|bell| PollFd::new(bell, PollFlags::IN)));
         }
-        let time = left.map(timespec);
+        // A time that the system cannot have is as good as for ever.
+        let time = left.and_then(|left| Timespec::try_from(left).ok());
         let waited = poll(&mut polled, time.as_ref());
         drop(polled);
         bell.disarm();
@@ -401,13 +402,6 @@ impl Switch {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
-    }
-}
-
-fn timespec(time: Duration) -> Timespec {
-    Timespec {
-        tv_sec: time.as_secs() as i64,
-        tv_nsec: time.subsec_nanos().into(),
     }
 }
 

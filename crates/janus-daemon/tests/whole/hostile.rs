@@ -99,18 +99,18 @@ impl Liar {
         Producer::new(self.rings.clone(), at * bytes_of_ring(LOG2), LOG2).unwrap()
     }
 
+    /// Says that a frame is there to be sent.
+    fn offers(&self, tx: &mut Producer, offset: u64, len: u32) {
+        let tag = 0;
+        tx.push(&[Descriptor { offset, len, tag }]).unwrap();
+        let _ = tx.publish();
+        self.bell.0.ring();
+    }
+
     /// Has a frame sent.
     fn sends(&self, tx: &mut Producer, bytes: &[u8]) {
         self.packets.write(0, bytes).unwrap();
-        let len = bytes.len() as u32;
-        tx.push(&[Descriptor {
-            offset: 0,
-            len,
-            tag: 0,
-        }])
-        .unwrap();
-        let _ = tx.publish();
-        self.bell.0.ring();
+        self.offers(tx, 0, bytes.len() as u32);
     }
 
     /// Whether the line is hung up.
@@ -168,28 +168,11 @@ fn who_breaks_the_rules_is_cut_off() {
     ));
     assert!(lie("a frame outside of its memory", |liar| {
         liar.joins();
-        let mut tx = liar.ring(2);
-        let offset = PACKETS as u64 - 3;
-        tx.push(&[Descriptor {
-            offset,
-            len: 60,
-            tag: 0,
-        }])
-        .unwrap();
-        let _ = tx.publish();
-        liar.bell.0.ring();
+        liar.offers(&mut liar.ring(2), PACKETS as u64 - 3, 60);
     }));
     assert!(lie("a frame that is too long", |liar| {
         liar.joins();
-        let mut tx = liar.ring(2);
-        tx.push(&[Descriptor {
-            offset: 0,
-            len: 9_000,
-            tag: 0,
-        }])
-        .unwrap();
-        let _ = tx.publish();
-        liar.bell.0.ring();
+        liar.offers(&mut liar.ring(2), 0, 9_000);
     }));
     assert!(lie("ready before it can be", |liar| {
         liar.says(&Message::Ready, &[]);

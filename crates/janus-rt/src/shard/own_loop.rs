@@ -5,7 +5,6 @@
 use janus_csb::{FlowId, ShardId, Steering, Tag};
 use janus_io::BURST;
 use janus_mem::Frame;
-use janus_wire::classify::Icmp;
 use janus_wire::{Class, FlowKey, Link, classify};
 
 use super::core_context::CoreContext;
@@ -15,6 +14,17 @@ use super::hops;
 /// Packets that come back in in a turn: so many that a shard which only talks to itself is fast, and so few that its device does not wait
 /// for long.
 const LOOPED_A_TURN: usize = 4 * BURST;
+
+/// The TCP flow that a packet belongs to, or that it speaks of; or the UDP port.
+fn whose(frame: &Frame, link: Link) -> (Option<FlowKey>, Option<u16>) {
+    match classify(frame.data(), link) {
+        Class::Icmp4(icmp) => (icmp.quoted.map(FlowKey::V4), icmp.socket),
+        Class::Icmp6(icmp) => (icmp.quoted.map(FlowKey::V6), icmp.socket),
+        Class::Udp4(udp) => (None, Some(udp.flow.local_port)),
+        Class::Udp6(udp) => (None, Some(udp.flow.local_port)),
+        class => (class.segment().map(|(flow, _)| flow), None),
+    }
+}
 
 impl CoreContext {
     /// Takes what this shard has sent to our own addresses: packets of its own flows go behind `arrived`, the others over. `looped` is
@@ -57,20 +67,9 @@ impl CoreContext {
         let Some(member) = &self.shared.member else {
             return false;
         };
-        let (udp, port) = match classify(frame.data(), link) {
-            Class::Icmp4(Icmp { quoted, socket, .. }) => (
-                socket.is_some(),
-                socket.or(quoted.map(|flow| flow.local_port)),
-            ),
-            Class::Icmp6(Icmp { quoted, socket, .. }) => (
-                socket.is_some(),
-                socket.or(quoted.map(|flow| flow.local_port)),
-            ),
-            Class::Udp4(udp) => (true, Some(udp.flow.local_port)),
-            Class::Udp6(udp) => (true, Some(udp.flow.local_port)),
-            class => (false, class.segment().map(|(flow, _)| flow.local_port())),
-        };
-        port.is_some_and(|port| !member.has(udp, port))
+        let (flow, socket) = whose(frame, link);
+        let port = socket.or(flow.map(|flow| flow.local_port()));
+        port.is_some_and(|port| !member.has(socket.is_some(), port))
     }
 
     /// A packet of the own loop has no link addresses.
@@ -85,13 +84,7 @@ impl CoreContext {
 
     /// Finds the shard that a packet goes to, and puts key and tag into it. Pings and fragments stay here.
     fn steer(&self, steering: &Steering, link: Link, frame: &mut Frame) -> ShardId {
-        let (flow, socket) = match classify(frame.data(), link) {
-            Class::Icmp4(icmp) => (icmp.quoted.map(FlowKey::V4), icmp.socket),
-            Class::Icmp6(icmp) => (icmp.quoted.map(FlowKey::V6), icmp.socket),
-            Class::Udp4(udp) => (None, Some(udp.flow.local_port)),
-            Class::Udp6(udp) => (None, Some(udp.flow.local_port)),
-            class => (class.segment().map(|(flow, _)| flow), None),
-        };
+        let (flow, socket) = whose(frame, link);
         let Some(flow) = flow else {
             let tag = Tag::new(steering.published().epoch(), false);
             frame.steer(tag.bits());

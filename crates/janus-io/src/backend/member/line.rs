@@ -550,10 +550,7 @@ fn welcomed(link: &Link, path: &Path) -> io::Result<Welcome> {
 /// Waits until there is something to hear. False: not within that time.
 fn wait(link: &Link, time: Option<Duration>) -> bool {
     let mut polled = [PollFd::new(link, PollFlags::IN)];
-    let time = time.map(|time| Timespec {
-        tv_sec: time.as_secs() as i64,
-        tv_nsec: time.subsec_nanos().into(),
-    });
+    let time = time.and_then(|time| Timespec::try_from(time).ok());
     match poll(&mut polled, time.as_ref()) {
         Ok(ready) => ready > 0,
         Err(errno) => errno == Errno::INTR,
