@@ -287,3 +287,19 @@ fn what_cannot_be_opened_says_why() {
     let text = Box::new(other_arguments).open(1).err().unwrap().to_string();
     assert!(text.contains("once in a process"), "{text}");
 }
+
+#[test]
+// DPDK gives the number of a device that is gone to the next.
+fn a_device_is_not_taken_for_one_that_another_thread_closes() {
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            scope.spawn(move || {
+                for turn in 0..20 {
+                    let name = format!("net_ring{}", 10 + thread);
+                    let opened = Box::new(Dpdk::new(name, depot())).open(1);
+                    assert!(opened.is_ok(), "turn {turn}: {:?}", opened.err());
+                }
+            });
+        }
+    });
+}

@@ -4,6 +4,7 @@
 //! ordinary memory, for virtual devices. Knows no addresses of ours.
 
 mod checksum;
+mod device;
 mod eal;
 mod pause;
 mod port;

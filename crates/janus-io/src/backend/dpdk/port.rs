@@ -1,7 +1,6 @@
-//! A DPDK port from its device's name to its end: what it can do, how it is set up, its link and statistics, and who
+//! A DPDK port from its device to its end: what it can do, how it is set up, its link and statistics, and who
 //! closes it when the last queue is gone. Moves no frames.
 
-use std::ffi::CString;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -11,6 +10,7 @@ use janus_dpdk_sys::{Error, check, ffi, version};
 use janus_mem::{HEADROOM, Posted, SLOT_SIZE};
 use janus_wire::{Link, MacAddr, ethernet};
 
+use super::device::Device;
 use super::eal::{self, Eal};
 use super::slots::{Home, Slots};
 use super::{Dpdk, DpdkCounters};
@@ -105,6 +105,7 @@ pub struct PortStatistics {
 /// A started port. Closed when the last of its queues is dropped.
 pub(super) struct Port {
     pub(super) id: u16,
+    device: Device,
     /// `None` only while it is being dropped.
     slots: Option<Box<Slots>>,
     pub(super) homes: Box<[Home]>,
@@ -121,18 +122,9 @@ pub(super) struct Port {
 
 impl Port {
     /// Starts DPDK if need be, finds the device, sets it up and starts it.
-    fn open(config: &Dpdk, queues: usize, taken: &[u16]) -> io::Result<Port> {
+    fn open(config: &Dpdk, queues: usize) -> io::Result<Port> {
         let eal = eal::start(&config.eal, &config.device)?;
-        let (id, info) = find(&config.device)?;
-        if taken.contains(&id) {
-            return Err(io::Error::new(
-                io::ErrorKind::ResourceBusy,
-                format!(
-                    "the DPDK device {} is open in this process already",
-                    config.device
-                ),
-            ));
-        }
+        let (device, info) = Device::find(&config.device)?;
         let most = info.rx_queues_max.min(info.tx_queues_max);
         check_queues(
             &format!("the DPDK device {}", config.device),
@@ -142,7 +134,8 @@ impl Port {
         let slots = Box::new(Slots::new(&config.depot)?);
         // From here on `Drop` cleans up.
         let mut port = Port {
-            id,
+            id: device.id(),
+            device,
             slots: Some(slots),
             homes: (0..queues).map(|_| Home::default()).collect(),
             started: false,
@@ -153,7 +146,7 @@ impl Port {
             counters: config.counters.clone(),
             posted: None,
         };
-        port.slots().map_for(id).map_err(|error| {
+        port.slots().map_for(port.id).map_err(|error| {
             io::Error::other(format!(
                 "the device {} cannot be shown the packet buffers ({error}): as root, and with an IOMMU or huge pages",
                 config.device
@@ -305,8 +298,8 @@ impl Drop for Port {
             self.counters.at_end(self.statistics());
             self.drain();
         }
-        // SAFETY: the last queue is gone: no core polls the port.
-        let closed = check(unsafe { ffi::jd_device_remove(self.id) });
+        // The last queue is gone: no core polls the port.
+        let closed = self.device.remove();
         let Some(slots) = self.slots.take() else {
             return;
         };
@@ -326,11 +319,9 @@ static PORTS: Mutex<Vec<Weak<Port>>> = Mutex::new(Vec::new());
 
 /// Opens a port that is not open in this process.
 pub(super) fn open(config: &Dpdk, queues: usize) -> io::Result<Arc<Port>> {
+    let port = Arc::new(Port::open(config, queues)?);
     let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
     ports.retain(|port| port.strong_count() > 0);
-    let others = ports.iter().filter_map(Weak::upgrade);
-    let taken: Vec<u16> = others.map(|port| port.id).collect();
-    let port = Arc::new(Port::open(config, queues, &taken)?);
     ports.push(Arc::downgrade(&port));
     Ok(port)
 }
@@ -338,24 +329,6 @@ pub(super) fn open(config: &Dpdk, queues: usize) -> io::Result<Arc<Port>> {
 pub(super) fn all() -> Vec<Arc<Port>> {
     let ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
     ports.iter().filter_map(Weak::upgrade).collect()
-}
-
-/// The port of a device, which is made if it is not there.
-fn find(device: &str) -> io::Result<(u16, ffi::jd_port_info)> {
-    let word = |text: &str| CString::new(text).map_err(io::Error::other);
-    let name = word(device.split(',').next().unwrap_or(device))?;
-    let (mut id, mut info) = (0, ffi::jd_port_info::default());
-    // SAFETY: DPDK runs; zero-terminated names, and places that can be written.
-    unsafe {
-        if check(ffi::jd_port_by_name(name.as_ptr(), &raw mut id)).is_err() {
-            check(ffi::jd_device_add(word(device)?.as_ptr()))
-                .map_err(|error| explain(device, &error))?;
-            check(ffi::jd_port_by_name(name.as_ptr(), &raw mut id))
-                .map_err(|error| explain(device, &error))?;
-        }
-        check(ffi::jd_port_info(id, &raw mut info)).map_err(|error| explain(device, &error))?;
-    }
-    Ok((id, info))
 }
 
 fn caps(device: &str, info: &ffi::jd_port_info) -> Caps {
@@ -399,7 +372,7 @@ fn spread(port: u16, entries: u16, queues: u16) -> bool {
             .is_ok()
 }
 
-fn explain(device: &str, error: &Error) -> io::Error {
+pub(super) fn explain(device: &str, error: &Error) -> io::Error {
     let hint = if eal::is_virtual(device) {
         "is that a virtual device of DPDK's, with arguments that it takes (`net_tap0,iface=jt0`, \
          `net_memif0,role=client,socket=/run/x.sock`)? its driver's own words are on stderr (`--log-level=8` shows more)"
