@@ -288,8 +288,8 @@ fn what_cannot_be_opened_says_why() {
     assert!(text.contains("once in a process"), "{text}");
 }
 
+/// DPDK gives the number of a device that is gone to the next.
 #[test]
-// DPDK gives the number of a device that is gone to the next.
 fn a_device_is_not_taken_for_one_that_another_thread_closes() {
     std::thread::scope(|scope| {
         for thread in 0..3 {

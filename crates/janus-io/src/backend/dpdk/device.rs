@@ -71,7 +71,7 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // Who wants to know has called `remove`.
+        // An answer is for the caller of `remove`.
         let _ = self.remove();
     }
 }
