@@ -1,10 +1,13 @@
-//! Connections that another process carries for this one: streams of AF_UNIX to the kernel, and to the program as far as can be what they were.
+//! Connections that another process carries for this one, and the queues by which they come: streams of AF_UNIX to the kernel, and to the program as far as can be what they were.
 //! They tell their names, and take options of TCP and IP, of which nothing comes: the connection has its own process's.
+
+use std::net::SocketAddr;
+use std::os::fd::IntoRawFd;
 
 use libc::{c_int, c_void, sockaddr, socklen_t};
 
 use janus_c::calls;
-use janus_process::Names;
+use janus_process::{Errno, Names};
 
 use crate::inside::Inside;
 use crate::real;
@@ -15,6 +18,52 @@ fn names(fd: c_int) -> Option<Names> {
     Names::of(fd)
 }
 
+/// The address of the listener from whose queue a descriptor takes.
+fn listener(fd: c_int) -> Option<SocketAddr> {
+    let _inside = Inside::enter();
+    Names::of_listener(fd)
+}
+
+/// `accept4` of what is none of ours.
+///
+/// # Safety
+/// accept4's contract.
+pub(crate) unsafe fn accept4(
+    fd: c_int,
+    name: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller keeps the contract.
+    unsafe {
+        let got = real::accept4(fd, name, len, flags);
+        // As the kernel says of a socket that does not listen.
+        if got >= 0 || *libc::__errno_location() != libc::EINVAL || listener(fd).is_none() {
+            return got;
+        }
+        let _inside = Inside::enter();
+        match janus_process::accept(fd, flags) {
+            Ok((end, peer)) => {
+                if !name.is_null() && calls::tell(Ok(peer), name, len) != 0 {
+                    return -1;
+                }
+                end.into_raw_fd()
+            }
+            Err(error) => janus_c::fail(error),
+        }
+    }
+}
+
+/// `listen` likewise: it listens already.
+pub(crate) fn listen(fd: c_int, backlog: c_int) -> c_int {
+    // SAFETY: the call takes numbers.
+    let listens = unsafe { real::listen(fd, backlog) };
+    match listens != 0 && listener(fd).is_some() {
+        true => 0,
+        false => listens,
+    }
+}
+
 /// `getsockname` of what is none of ours.
 ///
 /// # Safety
@@ -22,8 +71,8 @@ fn names(fd: c_int) -> Option<Names> {
 pub(crate) unsafe fn getsockname(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
     // SAFETY: the caller keeps the contract.
     unsafe {
-        match names(fd) {
-            Some(names) => calls::tell(Ok(names.local), name, len),
+        match names(fd).map(|names| names.local).or_else(|| listener(fd)) {
+            Some(local) => calls::tell(Ok(local), name, len),
             None => real::getsockname(fd, name, len),
         }
     }
@@ -35,6 +84,7 @@ pub(crate) unsafe fn getpeername(fd: c_int, name: *mut sockaddr, len: *mut sockl
     unsafe {
         match names(fd) {
             Some(names) => calls::tell(Ok(names.peer), name, len),
+            None if listener(fd).is_some() => janus_c::fail(Errno(libc::ENOTCONN)),
             None => real::getpeername(fd, name, len),
         }
     }
@@ -54,7 +104,7 @@ pub(crate) unsafe fn setsockopt(
     // SAFETY: the caller keeps the contract.
     let set = unsafe { real::setsockopt(fd, level, name, value, len) };
     let of_tcp = [libc::IPPROTO_TCP, libc::IPPROTO_IP, libc::IPPROTO_IPV6].contains(&level);
-    match set != 0 && of_tcp && names(fd).is_some() {
+    match set != 0 && of_tcp && (names(fd).is_some() || listener(fd).is_some()) {
         true => 0,
         false => set,
     }
@@ -76,22 +126,27 @@ pub(crate) unsafe fn getsockopt(
         let got = real::getsockopt(fd, level, name, value, len);
         let is_number =
             got == 0 && level == libc::SOL_SOCKET && *len as usize == size_of::<c_int>();
-        if is_number
-            && [libc::SO_DOMAIN, libc::SO_PROTOCOL].contains(&name)
-            && let Some(names) = names(fd)
-        {
-            let family = if names.local.is_ipv4() {
-                libc::AF_INET
-            } else {
-                libc::AF_INET6
-            };
-            let number = if name == libc::SO_DOMAIN {
-                family
-            } else {
-                libc::IPPROTO_TCP
-            };
-            value.cast::<c_int>().write_unaligned(number);
+        let answered = [
+            libc::SO_DOMAIN,
+            libc::SO_PROTOCOL,
+            libc::SO_TYPE,
+            libc::SO_ACCEPTCONN,
+        ];
+        if !is_number || !answered.contains(&name) {
+            return got;
         }
+        let (connection, listens) = (names(fd), listener(fd));
+        let Some(local) = connection.map(|names| names.local).or(listens) else {
+            return got;
+        };
+        let number = match name {
+            libc::SO_DOMAIN if local.is_ipv4() => libc::AF_INET,
+            libc::SO_DOMAIN => libc::AF_INET6,
+            libc::SO_PROTOCOL => libc::IPPROTO_TCP,
+            libc::SO_TYPE => libc::SOCK_STREAM,
+            _ => listens.is_some().into(),
+        };
+        value.cast::<c_int>().write_unaligned(number);
         got
     }
 }

@@ -100,7 +100,7 @@ fn claim_parents(fd: c_int) {
     let _inside = Inside::enter();
     if !janus_c::process::claims(fd) && !TOLD.swap(true, Ordering::Relaxed) {
         eprintln!(
-            "janus: process {} was forked and has only the connections of its parent: what listens works in the parent only",
+            "janus: process {} was forked, and has of its parent the sockets that listen and that are connected only",
             std::process::id()
         );
     }

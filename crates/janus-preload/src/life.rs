@@ -5,7 +5,7 @@ use libc::{c_int, c_void, sockaddr, socklen_t};
 
 use crate::carried;
 use crate::choice;
-use crate::inside::{self, Inside, is_inside, is_ours, is_ours_to_use, ours};
+use crate::inside::{self, Inside, is_inside, is_ours_to_use, ours};
 use crate::{real, signals};
 
 #[unsafe(no_mangle)]
@@ -83,10 +83,9 @@ unsafe fn decided(fd: c_int, name: *const sockaddr, len: socklen_t) -> Decided {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
-    match is_ours(fd) {
+    match is_ours_to_use(fd) {
         true => ours(|| calls::listen(fd, backlog)),
-        // SAFETY: the call takes numbers.
-        false => unsafe { real::listen(fd, backlog) },
+        false => carried::listen(fd, backlog),
     }
 }
 
@@ -96,7 +95,7 @@ pub unsafe extern "C" fn accept(fd: c_int, name: *mut sockaddr, len: *mut sockle
     unsafe {
         match is_ours_to_use(fd) {
             true => ours(|| calls::accept4(fd, name, len, 0)),
-            false => real::accept(fd, name, len),
+            false => carried::accept4(fd, name, len, 0),
         }
     }
 }
@@ -112,7 +111,7 @@ pub unsafe extern "C" fn accept4(
     unsafe {
         match is_ours_to_use(fd) {
             true => ours(|| calls::accept4(fd, name, len, flags)),
-            false => real::accept4(fd, name, len, flags),
+            false => carried::accept4(fd, name, len, flags),
         }
     }
 }

@@ -72,7 +72,6 @@ real! {
     socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
     bind(fd: c_int, name: *const sockaddr, len: socklen_t) -> c_int;
     listen(fd: c_int, backlog: c_int) -> c_int;
-    accept(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int;
     accept4(fd: c_int, name: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int;
     connect(fd: c_int, name: *const sockaddr, len: socklen_t) -> c_int;
     shutdown(fd: c_int, how: c_int) -> c_int;

@@ -470,6 +470,7 @@ impl Inner {
 
     /// A socket listens no more.
     fn close_port(&mut self, socket: i32) {
+        self.queues.remove(&socket);
         if let Some(port) = self.listening.remove(&socket)
             && !self.listening.values().any(|other| *other == port)
             && let Some(seat) = &mut self.seat

@@ -1,10 +1,12 @@
 //! Connections in forked children. A child has its parent's descriptors, and none of its connections: each is one of the kernel's
 //! placeholders there. As on Linux a connection lasts until the child has let it go too, so the parent holds it for the child, which is known
 //! to be there by a channel that ends with it. What the child uses it claims: its placeholder becomes one end of a pair, whose other end goes
-//! to the parent by the channel, and is carried there (`pump`).
+//! to the parent by the channel, and is carried there (`pump`). What listens has a queue that all children share, made before the first fork:
+//! the placeholder becomes the end of it that connections are taken from.
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
 use janus_posix::abi;
 use rustix::io::DupFlags;
@@ -13,18 +15,37 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
+use crate::core::Inner;
 use crate::poll::Polled;
 use crate::process::Process;
-use crate::pump::Names;
+use crate::pump::{Names, Queue};
 use crate::{Errno, Result, errno, kernel, own, pump};
 
-/// A connection as it was when its process forked.
+/// A socket as it was when its process forked.
 #[derive(Clone, Copy)]
 struct Inherited {
     fd: RawFd,
     socket: i32,
     nonblocking: bool,
-    names: Names,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Connection(Names),
+    /// Listens here. Connections are taken from this end of its queue, which is Janus's; once it is claimed, from its descriptors too.
+    Listener(RawFd),
+}
+
+/// The child's words on a socket.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Word {
+    /// It has closed it.
+    LetsGo = 0,
+    /// It uses it: the end that is to be carried comes along.
+    Uses = 1,
+    /// It accepts from it.
+    Accepts = 2,
 }
 
 /// A fork that is about to be: made ready for both sides of it.
@@ -39,9 +60,11 @@ pub(crate) struct Forked {
     channel: OwnedFd,
     /// Held for it: a name more of each.
     held: Vec<i32>,
+    /// Those among them that it accepts from.
+    accepts: Vec<i32>,
 }
 
-/// The connections that a child has of its parent's.
+/// The sockets that a child has of its parent's.
 pub struct Child {
     channel: OwnedFd,
     inherited: Vec<Inherited>,
@@ -55,6 +78,8 @@ pub(crate) enum Told {
     LetGo,
     /// A socket, and one end of the pair that is to be carried.
     Claimed(i32, OwnedFd),
+    /// A socket that is to be accepted from for it.
+    Accepts(i32),
     /// The child has ended, or has become another program.
     Gone,
 }
@@ -64,29 +89,11 @@ fn sockets(inherited: &[Inherited]) -> Vec<i32> {
 }
 
 impl Process {
-    /// To be called right before a fork. `None`: there is no connection, or no room to hold one.
+    /// To be called right before a fork. `None`: there is nothing to inherit, or no room to hold it.
     pub fn before_fork(&self) -> Option<Fork> {
+        self.make_queues();
         let mut inner = self.core.lock();
-        let all = inner.descriptors.all();
-        let inherited: Vec<Inherited> = inner
-            .call(|sockets, descriptors, _| {
-                let connection = |fd| {
-                    let socket = descriptors.socket(fd).ok()?;
-                    let names = Names {
-                        local: sockets.getsockname(socket).ok()?,
-                        peer: sockets.getpeername(socket).ok()?,
-                    };
-                    Some(Inherited {
-                        fd,
-                        socket,
-                        nonblocking: sockets.is_nonblocking(socket),
-                        names,
-                    })
-                };
-                let all = all.into_iter().filter(|fd| !own::is(*fd));
-                Ok(all.filter_map(connection).collect())
-            })
-            .ok()?;
+        let inherited = inner.inherited().ok()?;
         if inherited.is_empty() {
             return None;
         }
@@ -107,17 +114,83 @@ impl Process {
         })
     }
 
+    /// Makes a queue for each socket that listens and has none.
+    fn make_queues(&self) {
+        let mut inner = self.core.lock();
+        let mut without: Vec<i32> = inner.listening.keys().copied().collect();
+        without.retain(|socket| !inner.queues.contains_key(socket));
+        let named = inner.call(|sockets, _, _| {
+            let named = |socket| Some((socket, sockets.getsockname(socket).ok()?));
+            Ok(without.into_iter().filter_map(named).collect())
+        });
+        drop(inner);
+        let named: Vec<(i32, SocketAddr)> = named.unwrap_or_default();
+        for (socket, local) in named {
+            // Not under the lock: descriptors are opened and closed. Without room for it the child has no use for that socket.
+            let Ok(queue) = Queue::new(local) else { return };
+            let mut inner = self.core.lock();
+            let listens = inner.listening.contains_key(&socket);
+            let other = match listens {
+                true => inner.queues.insert(socket, queue),
+                false => Some(queue),
+            };
+            drop(inner);
+            drop(other);
+        }
+    }
+
     /// Right after it, in the parent. If there is no child, the connections are let go at once.
     pub fn after_fork(&self, fork: Fork) {
         let child = Forked {
             channel: fork.parents,
             held: sockets(&fork.inherited),
+            accepts: Vec::new(),
         };
         // The other end is the child's alone.
         own::forget(fork.childs.as_raw_fd());
         drop(fork.childs);
         // Without a thread to hear it, they are held to the end.
         let _ = self.hear(child);
+    }
+}
+
+impl Inner {
+    /// Connections, and what listens: each with the queue that children take from.
+    fn inherited(&mut self) -> Result<Vec<Inherited>> {
+        let mut all = self.descriptors.all();
+        all.retain(|fd| !own::is(*fd));
+        let mut inherited: Vec<Inherited> = self.call(|sockets, descriptors, _| {
+            let one = |fd| {
+                let socket = descriptors.socket(fd).ok()?;
+                let kind = match sockets.is_listening(socket) {
+                    true => Kind::Listener(-1),
+                    false => Kind::Connection(Names {
+                        local: sockets.getsockname(socket).ok()?,
+                        peer: sockets.getpeername(socket).ok()?,
+                    }),
+                };
+                let nonblocking = sockets.is_nonblocking(socket);
+                Some(Inherited {
+                    fd,
+                    socket,
+                    nonblocking,
+                    kind,
+                })
+            };
+            Ok(all.into_iter().filter_map(one).collect())
+        })?;
+        inherited.retain_mut(|it| match &mut it.kind {
+            Kind::Connection(_) => true,
+            Kind::Listener(takes) => {
+                let queue = self.queues.get(&it.socket);
+                let waits = !it.nonblocking;
+                queue.is_some_and(|queue| {
+                    *takes = queue.takes();
+                    queue.wait(waits).is_ok()
+                })
+            }
+        });
+        Ok(inherited)
     }
 }
 
@@ -145,7 +218,7 @@ impl Child {
         self.shared = true;
     }
 
-    /// Makes a descriptor that was a connection the kernel's, and all others of the same connection. False: it was none, or its parent is gone.
+    /// Makes a descriptor that was a socket the kernel's, and all others of the same socket. False: it was none, or its parent is gone.
     pub fn claims(&mut self, process: &Process, fd: RawFd) -> bool {
         let Some(claimed) = self.inherited.iter().find(|it| it.fd == fd).copied() else {
             return false;
@@ -154,19 +227,31 @@ impl Child {
     }
 
     fn claim(&mut self, process: &Process, claimed: Inherited) -> Result<()> {
-        let (mine, parents) = pump::pair(Some(claimed.names))?;
+        let names = match claimed.kind {
+            Kind::Connection(names) => names,
+            Kind::Listener(takes) => {
+                let takes = kernel::named(takes)?;
+                self.tell(claimed.socket, Word::Accepts, None)?;
+                return self.replace(process, claimed.socket, takes);
+            }
+        };
+        let (mine, parents) = pump::pair(Some(names))?;
         rustix::io::ioctl_fionbio(&mine, claimed.nonblocking).map_err(errno)?;
-        self.tell(claimed.socket, Some(&parents))?;
-        let (same, others) = (self.inherited.iter()).partition(|it| it.socket == claimed.socket);
-        self.inherited = others;
-        let same: Vec<Inherited> = same;
-        for name in same {
+        self.tell(claimed.socket, Word::Uses, Some(&parents))?;
+        self.replace(process, claimed.socket, mine.as_fd())?;
+        self.inherited.retain(|it| it.socket != claimed.socket);
+        Ok(())
+    }
+
+    /// Puts something of the kernel's in the place of all descriptors of a socket.
+    fn replace(&self, process: &Process, socket: i32, with: BorrowedFd<'_>) -> Result<()> {
+        for name in self.inherited.iter().filter(|it| it.socket == socket) {
             let flags = match kernel::closes_on_exec(name.fd) {
                 true => DupFlags::CLOEXEC,
                 false => DupFlags::empty(),
             };
             // The number is the program's now.
-            let _ = kernel::duplicate_to(&mine, name.fd, flags)?.into_raw_fd();
+            let _ = kernel::duplicate_to(with, name.fd, flags)?.into_raw_fd();
             process.core.ours.is_not(name.fd);
         }
         Ok(())
@@ -180,7 +265,7 @@ impl Child {
         for name in gone {
             if !self.shared {
                 // A parent that is gone holds nothing; one that does not listen now, until the child ends.
-                let _ = self.tell(name.socket, None);
+                let _ = self.tell(name.socket, Word::LetsGo, None);
             }
         }
         !(first..=last).contains(&self.channel.as_raw_fd())
@@ -191,8 +276,8 @@ impl Child {
         let _ = self.channel.into_raw_fd();
     }
 
-    fn tell(&self, socket: i32, end: Option<&OwnedFd>) -> Result<()> {
-        let text = socket.to_le_bytes();
+    fn tell(&self, socket: i32, word: Word, end: Option<&OwnedFd>) -> Result<()> {
+        let text = (i64::from(socket) << 8 | word as i64).to_le_bytes();
         let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut room);
         let ends = end.map(|end| [end.as_fd()]);
@@ -201,7 +286,7 @@ impl Child {
         }
         let text = [std::io::IoSlice::new(&text)];
         let mut flags = SendFlags::NOSIGNAL;
-        flags.set(SendFlags::DONTWAIT, end.is_none());
+        flags.set(SendFlags::DONTWAIT, word == Word::LetsGo);
         sendmsg(&self.channel, &text, &mut control, flags).map_err(errno)?;
         Ok(())
     }
@@ -218,20 +303,25 @@ impl Forked {
 
     /// Hears one message.
     pub(crate) fn told(&mut self, process: &Process) -> Told {
-        let mut text = [0; 4];
+        let mut text = [0; 8];
         let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut room);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         let into = &mut [std::io::IoSliceMut::new(&mut text)];
         match recvmsg(&self.channel, into, &mut control, flags) {
-            Ok(got) if got.bytes == 4 => {}
+            Ok(got) if got.bytes == text.len() => {}
             Err(error) if errno(error) == Errno::EAGAIN => return Told::Nothing,
             _ => return Told::Gone,
         }
-        let socket = i32::from_le_bytes(text);
+        let text = i64::from_le_bytes(text);
+        let socket = (text >> 8) as i32;
         // A child says nothing of what it was not given.
         if !self.held.contains(&socket) {
             return Told::LetGo;
+        }
+        if text as u8 == Word::Accepts as u8 {
+            self.accepts.push(socket);
+            return Told::Accepts(socket);
         }
         let end = control.drain().find_map(|message| match message {
             RecvAncillaryMessage::ScmRights(mut ends) => ends.next().map(own::keep),
@@ -242,10 +332,16 @@ impl Forked {
             None => {
                 let held = self.held.iter().position(|held| *held == socket);
                 held.map(|at| self.held.swap_remove(at));
+                let held = &self.held;
+                self.accepts.retain(|it| held.contains(it));
                 process.core.let_go(&[socket]);
                 Told::LetGo
             }
         }
+    }
+
+    pub(crate) fn accepts(&self, socket: i32) -> bool {
+        self.accepts.contains(&socket)
     }
 
     /// All that it holds of a socket.

@@ -13,6 +13,7 @@ use crate::descriptors::{Descriptors, Ours};
 use crate::epoll::KernelParts;
 use crate::held::Held;
 use crate::loans::Loans;
+use crate::pump::Queue;
 use crate::rota::{Rota, Sleepers, Turns};
 use crate::sleep::Slept;
 use crate::traffic::Counted;
@@ -45,6 +46,8 @@ pub(crate) struct Inner {
     pub(crate) listening: HashMap<i32, u16>,
     /// Sockets that may listen yet and whose port the program has asked for: they keep it.
     pub(crate) told: HashSet<i32>,
+    /// The queue of each socket that listened when the process forked.
+    pub(crate) queues: HashMap<i32, Queue>,
     pub(crate) kernel_parts: KernelParts,
     last_turn: Instant,
 }
@@ -81,6 +84,7 @@ impl Core {
             sleepers: Sleepers::default(),
             listening: HashMap::new(),
             told: HashSet::new(),
+            queues: HashMap::new(),
             kernel_parts: KernelParts::new(),
         };
         Ok(Core {

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr::{from_ref, null};
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) fn named<'a>(fd: RawFd) -> Result<BorrowedFd<'a>> {
 }
 
 /// Makes `new` another name for what `fd` is, whatever it was before.
-pub(crate) fn duplicate_to(fd: &OwnedFd, new: RawFd, flags: DupFlags) -> Result<OwnedFd> {
+pub(crate) fn duplicate_to(fd: impl AsFd, new: RawFd, flags: DupFlags) -> Result<OwnedFd> {
     if new < 0 {
         return Err(Errno::EBADF);
     }

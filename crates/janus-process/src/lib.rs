@@ -38,7 +38,7 @@ pub use loans::Loan;
 pub use own::keep;
 pub use poll::Polled;
 pub use process::Process;
-pub use pump::Names;
+pub use pump::{Names, accept};
 pub use traffic::Traffic;
 
 /// A result with Linux's error number.

@@ -1,6 +1,6 @@
 //! Sockets of ours that another process uses. It has one end of a pair of the kernel's; a thread of this process has the other, and
 //! carries bytes between that and the connection: half-closed as it is, and no faster than either side reads. The same thread hears what
-//! forked children say (`children`).
+//! forked children say (`children`), and accepts for them (`queue`).
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,12 +19,16 @@ use crate::{Errno, Result, errno, own};
 
 mod names;
 mod pair;
+mod queue;
 
 /// Messages of one child until the others are heard.
 const AT_ONCE: usize = 256;
 
 pub use names::Names;
 use pair::Pair;
+use queue::Door;
+pub(crate) use queue::Queue;
+pub use queue::accept;
 
 /// The thread. It is begun with the process, as a fork is no time to begin one.
 pub(crate) struct Pump {
@@ -76,6 +80,7 @@ impl Pump {
             process: Process::again(core),
             post: post.clone(),
             pairs: Vec::new(),
+            doors: Vec::new(),
             children: Vec::new(),
         };
         let thread = std::thread::Builder::new().name("janus-pump".into());
@@ -148,6 +153,7 @@ struct Carrier {
     process: Process,
     post: Arc<Post>,
     pairs: Vec<Pair>,
+    doors: Vec<Door>,
     children: Vec<Forked>,
 }
 
@@ -161,6 +167,7 @@ impl Carrier {
                 revents: 0,
             }];
             polled.extend(self.children.iter().map(Forked::polled));
+            polled.extend(self.doors.iter().map(Door::polled));
             polled.extend(self.pairs.iter().flat_map(Pair::polled));
             match self.wait(&mut polled) {
                 Ok(()) | Err(Errno::EINTR) => {}
@@ -168,7 +175,8 @@ impl Carrier {
                 Err(_) => break,
             }
             let (news, rest) = polled.split_at(1);
-            let (children, pairs) = rest.split_at(self.children.len());
+            let (children, rest) = rest.split_at(self.children.len());
+            let (doors, pairs) = rest.split_at(self.doors.len());
             // Pairs first: those that come now have not been looked at.
             let mut seen = pairs.chunks_exact(2);
             let process = &self.process;
@@ -176,6 +184,7 @@ impl Carrier {
                 seen.next()
                     .is_none_or(|seen| pair.carries_on(process, seen))
             });
+            self.let_in(doors);
             self.hear(children);
             if news[0].revents != 0 && !self.open_post() {
                 break;
@@ -184,14 +193,17 @@ impl Carrier {
         for pair in self.pairs.drain(..) {
             pair.end(&self.process);
         }
+        for door in self.doors.drain(..) {
+            door.close(&self.process);
+        }
         for child in self.children.drain(..) {
             child.end(&self.process);
         }
     }
 
-    /// Without a connection to carry it is no thread that waits for the core.
+    /// With nothing to carry and nothing to accept it is no thread that waits for the core.
     fn wait(&self, polled: &mut [Polled]) -> Result<()> {
-        if !self.pairs.is_empty() {
+        if !self.pairs.is_empty() || !self.doors.is_empty() {
             return self.process.poll(polled, None).map(|_| ());
         }
         let watched =
@@ -204,6 +216,20 @@ impl Carrier {
         Ok(())
     }
 
+    /// Hands on what has been accepted.
+    fn let_in(&mut self, seen: &[Polled]) {
+        let mut seen = seen.iter();
+        let (process, pairs) = (&self.process, &mut self.pairs);
+        self.doors.retain_mut(|door| {
+            let is_quiet = seen.next().is_none_or(|seen| seen.revents == 0);
+            let stays = is_quiet || door.hands_on(process, pairs);
+            if !stays {
+                door.close(process);
+            }
+            stays
+        });
+    }
+
     /// Children that have something to say say it; those that are gone hold nothing any more.
     fn hear(&mut self, seen: &[Polled]) {
         let mut at = 0;
@@ -214,6 +240,14 @@ impl Carrier {
                 at += 1;
             }
         }
+        let (process, children) = (&self.process, &self.children);
+        self.doors.retain(|door| {
+            let wanted = children.iter().any(|child| child.accepts(door.socket));
+            if !wanted {
+                door.close(process);
+            }
+            wanted
+        });
     }
 
     /// Whether the child is gone.
@@ -226,6 +260,13 @@ impl Carrier {
                     // Without memory for it the child finds the end of the stream.
                     self.pairs.extend(Pair::new(&self.process, socket, end));
                     self.children[child].lets_go(&self.process, socket);
+                }
+                Told::Accepts(socket) => {
+                    let is_open = self.doors.iter().any(|door| door.socket == socket);
+                    if !is_open {
+                        // One that listens no more has nothing to accept.
+                        self.doors.extend(Door::open(&self.process, socket));
+                    }
                 }
                 Told::Gone => return true,
             }

@@ -1,5 +1,5 @@
-//! Names of connections that are carried. The carrier's end of a pair is bound to one that holds both addresses, so that a process that has the
-//! other end can ask the kernel for them, however it came by it.
+//! Names of connections that are carried, and of queues of them. The carrier's end of a pair is bound to one that holds the addresses, so that a
+//! process that has the other end can ask the kernel for them, however it came by it.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
@@ -8,7 +8,8 @@ use rustix::net::{SocketAddrUnix, bind, getpeername};
 
 use crate::kernel;
 
-const BEGIN: &[u8] = b"janus-connection/";
+const CONNECTION: &[u8] = b"janus-connection/";
+const LISTENER: &[u8] = b"janus-listener/";
 /// Makes the name one of a kind: a number drawn by lot, and the process's.
 const UNIQUE: usize = 12;
 /// Family, address and port of one end.
@@ -25,37 +26,57 @@ pub struct Names {
 
 impl Names {
     /// Names the carrier's end. Without a name nothing else is lost.
-    pub(super) fn give(self, end: &OwnedFd) {
-        let mut name = BEGIN.to_vec();
-        let mut lot = [0; 8];
-        let _ = rustix::rand::getrandom(&mut lot, rustix::rand::GetRandomFlags::empty());
-        name.extend(lot);
-        name.extend(std::process::id().to_ne_bytes());
-        for address in [self.local, self.peer] {
-            name.push(if address.is_ipv4() { 4 } else { 6 });
-            let ip = match address.ip() {
-                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-                IpAddr::V6(ip) => ip,
-            };
-            name.extend(ip.octets());
-            name.extend(address.port().to_be_bytes());
-        }
-        if let Ok(name) = SocketAddrUnix::new_abstract_name(&name) {
-            let _ = bind(end, &name);
-        }
+    pub(super) fn give(self, to: &OwnedFd) {
+        give(CONNECTION, &[self.local, self.peer], to);
     }
 
     /// Those of the connection that this descriptor stands for, if it is one that is carried.
     pub fn of(fd: RawFd) -> Option<Names> {
-        let peer = getpeername(kernel::named(fd).ok()?).ok()??;
-        let peer = SocketAddrUnix::try_from(peer).ok()?;
-        let name = peer.abstract_name()?.strip_prefix(BEGIN)?;
-        let (local, peer) = name.get(UNIQUE..)?.split_at_checked(END)?;
+        let told = told(fd, CONNECTION)?;
+        let (local, peer) = told.split_at_checked(END)?;
         Some(Names {
             local: end(local)?,
             peer: end(peer)?,
         })
     }
+
+    /// Names the giving end of a listener's queue.
+    pub(super) fn give_listener(local: SocketAddr, to: &OwnedFd) {
+        give(LISTENER, &[local], to);
+    }
+
+    /// The address of the listener from whose queue this descriptor takes, if it does.
+    pub fn of_listener(fd: RawFd) -> Option<SocketAddr> {
+        end(&told(fd, LISTENER)?)
+    }
+}
+
+fn give(begin: &[u8], addresses: &[SocketAddr], to: &OwnedFd) {
+    let mut name = begin.to_vec();
+    let mut lot = [0; 8];
+    let _ = rustix::rand::getrandom(&mut lot, rustix::rand::GetRandomFlags::empty());
+    name.extend(lot);
+    name.extend(std::process::id().to_ne_bytes());
+    for address in addresses {
+        name.push(if address.is_ipv4() { 4 } else { 6 });
+        let ip = match address.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        name.extend(ip.octets());
+        name.extend(address.port().to_be_bytes());
+    }
+    if let Ok(name) = SocketAddrUnix::new_abstract_name(&name) {
+        let _ = bind(to, &name);
+    }
+}
+
+/// The addresses in the name of the other end.
+fn told(fd: RawFd, begin: &[u8]) -> Option<Vec<u8>> {
+    let peer = getpeername(kernel::named(fd).ok()?).ok()??;
+    let peer = SocketAddrUnix::try_from(peer).ok()?;
+    let name = peer.abstract_name()?.strip_prefix(begin)?;
+    Some(name.get(UNIQUE..)?.to_vec())
 }
 
 fn end(bytes: &[u8]) -> Option<SocketAddr> {

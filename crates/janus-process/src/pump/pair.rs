@@ -107,13 +107,18 @@ impl Pair {
     pub(crate) fn new(process: &Process, socket: i32, end: OwnedFd) -> Result<Pair> {
         let named = process.name_of_our_own(socket);
         let fd = named.inspect_err(|_| own::forget(end.as_raw_fd()))?;
-        Ok(Pair {
+        Ok(Pair::of(fd, end))
+    }
+
+    /// Both are kept.
+    pub(crate) fn of(fd: RawFd, end: OwnedFd) -> Pair {
+        Pair {
             fd,
             end,
             out: Way::new(),
             back: Way::new(),
             hung_up: false,
-        })
+        }
     }
 
     /// The connection, and the end: each only while something can come of it.

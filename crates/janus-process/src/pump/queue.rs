@@ -1,0 +1,212 @@
+//! What a process listens at, for its forked children: a queue that all of them take connections from, a pair of the kernel's. While one of
+//! them accepts, this process accepts for it, and puts one end of each connection's pair into the queue. Who takes it first has it, as on a socket of the
+//! kernel's that several processes have; what one does not take another does.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use janus_posix::abi;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::ioctl_fionbio;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    sockopt,
+};
+
+use super::names::Names;
+use super::pair::Pair;
+use crate::poll::Polled;
+use crate::process::Process;
+use crate::{Errno, Result, errno, kernel, own};
+
+/// Connections of one listener until the others have their turn.
+const AT_ONCE: usize = 16;
+/// Time until more descriptors may be there.
+const DESCRIPTORS_AGAIN: Duration = Duration::from_millis(1);
+
+/// A listener's queue, whether a child takes from it or not.
+pub(crate) struct Queue {
+    takes: OwnedFd,
+    gives: OwnedFd,
+}
+
+impl Queue {
+    pub(crate) fn new(local: SocketAddr) -> Result<Queue> {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let pair = socketpair(family, kind, SocketFlags::CLOEXEC, None).map_err(errno)?;
+        Names::give_listener(local, &pair.1);
+        // The least there is: what waits belongs into the listener's own queue, which has the length that the program gave it.
+        let _ = sockopt::set_socket_send_buffer_size(&pair.1, 1);
+        let (takes, gives) = own::keep_both(pair);
+        Ok(Queue { takes, gives })
+    }
+
+    /// The end that connections are taken from.
+    pub(crate) fn takes(&self) -> RawFd {
+        self.takes.as_raw_fd()
+    }
+
+    /// Whether who finds it empty waits.
+    pub(crate) fn wait(&self, waits: bool) -> Result<()> {
+        ioctl_fionbio(&self.takes, !waits).map_err(errno)
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        own::forget(self.takes.as_raw_fd());
+        own::forget(self.gives.as_raw_fd());
+    }
+}
+
+/// A listener whose connections go to children.
+pub(super) struct Door {
+    pub(super) socket: i32,
+    /// A name of it, our own.
+    fd: RawFd,
+    gives: OwnedFd,
+    full: bool,
+}
+
+impl Door {
+    pub(super) fn open(process: &Process, socket: i32) -> Result<Door> {
+        let inner = process.core.lock();
+        let queue = inner.queues.get(&socket).ok_or(Errno::EINVAL)?;
+        let gives = queue.gives.try_clone().map_err(|_| Errno::EMFILE)?;
+        drop(inner);
+        let fd = process.name_of_our_own(socket)?;
+        Ok(Door {
+            socket,
+            fd,
+            gives: own::keep(gives),
+            full: false,
+        })
+    }
+
+    /// The listener, or a full queue.
+    pub(super) fn polled(&self) -> Polled {
+        let (fd, events) = match self.full {
+            true => (self.gives.as_raw_fd(), abi::POLLOUT),
+            false => (self.fd, abi::POLLIN),
+        };
+        Polled {
+            fd,
+            events: events as i16,
+            revents: 0,
+        }
+    }
+
+    /// Hands on what has come, as far as there is room. False: it listens no more.
+    pub(super) fn hands_on(&mut self, process: &Process, pairs: &mut Vec<Pair>) -> bool {
+        for _ in 0..AT_ONCE {
+            self.full = !self.has_room();
+            if self.full {
+                return true;
+            }
+            match process.accept_for_another(self.fd) {
+                // If it cannot be handed on, its peer is told of an end.
+                Ok(fd) => pairs.extend(self.hand_on(process, fd)),
+                Err(Errno::EAGAIN) => return true,
+                Err(Errno::EMFILE | Errno::ENOMEM) => {
+                    std::thread::sleep(DESCRIPTORS_AGAIN);
+                    return true;
+                }
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    fn has_room(&self) -> bool {
+        let mut polled = [PollFd::new(&self.gives, PollFlags::OUT)];
+        poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+
+    fn hand_on(&self, process: &Process, fd: RawFd) -> Result<Pair> {
+        let handed = (|| {
+            let names = Names {
+                local: process.getsockname(fd)?,
+                peer: process.getpeername(fd)?,
+            };
+            let (theirs, ours) = super::pair(Some(names))?;
+            let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut room);
+            let ends = [theirs.as_fd()];
+            control.push(SendAncillaryMessage::ScmRights(&ends));
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            sendmsg(&self.gives, &[IoSlice::new(&[0])], &mut control, flags).map_err(errno)?;
+            Ok(own::keep(ours))
+        })();
+        match handed {
+            Ok(end) => Ok(Pair::of(fd, end)),
+            Err(error) => {
+                own::forget(fd);
+                let _ = process.close_at_once(fd);
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn close(&self, process: &Process) {
+        own::forget(self.gives.as_raw_fd());
+        own::forget(self.fd);
+        // Another thread may have closed it.
+        let _ = process.close_at_once(self.fd);
+    }
+}
+
+impl Process {
+    /// Accepts a connection under a name of our own.
+    fn accept_for_another(&self, listener: RawFd) -> Result<RawFd> {
+        let mut inner = self.core.lock();
+        let (socket, waits) = inner.call(|sockets, descriptors, now| {
+            let socket = descriptors.socket(listener)?;
+            let seen = sockets.readiness(now, socket)?;
+            let waits = seen & (abi::POLLIN | abi::POLLERR | abi::POLLHUP) as u32 != 0;
+            Ok((socket, waits))
+        })?;
+        if !waits {
+            return Err(Errno::EAGAIN);
+        }
+        let fd = own::keep(inner.descriptors.reserve(true)?);
+        let accepted = inner.call(|sockets, _, _| sockets.accept4(socket, abi::SOCK_NONBLOCK));
+        let accepted = match accepted {
+            Ok((new, _)) => {
+                self.core.counted.socket();
+                Ok(inner.descriptors.put(&self.core.ours, fd, new))
+            }
+            Err(error) => {
+                own::forget(fd.as_raw_fd());
+                Err(error)
+            }
+        };
+        inner.settle();
+        accepted
+    }
+}
+
+/// `accept4(2)` in another process than the one that listens: takes from the queue, and waits as the descriptor is set.
+///
+/// # Errors
+/// EINVAL once that process listens no more; those of `recvmsg(2)`.
+pub fn accept(fd: RawFd, flags: i32) -> Result<(OwnedFd, SocketAddr)> {
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut room);
+    let mut how = RecvFlags::empty();
+    how.set(RecvFlags::CMSG_CLOEXEC, flags & abi::SOCK_CLOEXEC != 0);
+    let mut text = [0];
+    let into = &mut [IoSliceMut::new(&mut text)];
+    recvmsg(kernel::named(fd)?, into, &mut control, how).map_err(errno)?;
+    let end = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut ends) => ends.next(),
+        _ => None,
+    });
+    let end = end.ok_or(Errno::EINVAL)?;
+    ioctl_fionbio(&end, flags & abi::SOCK_NONBLOCK != 0).map_err(errno)?;
+    let names = Names::of(end.as_raw_fd()).ok_or(Errno::ECONNABORTED)?;
+    Ok((end, names.peer))
+}
