@@ -51,6 +51,12 @@ pub(crate) fn close(number: OwnedFd) {
     unsafe { libc::close(number.into_raw_fd()) };
 }
 
+/// Closes a descriptor of Janus's own by the kernel's call: the C library's `close` may be the preloaded one, which takes the core's lock.
+pub(crate) fn close_own(fd: OwnedFd) {
+    // SAFETY: it is closed once by its owner, here.
+    unsafe { rustix::io::close(fd.into_raw_fd()) };
+}
+
 /// Whether something has this number.
 pub(crate) fn is_open(fd: RawFd) -> bool {
     named(fd).is_ok_and(|fd| rustix::io::fcntl_getfd(fd).is_ok())

@@ -1,7 +1,7 @@
 //! Descriptors that Janus works with itself. They stand above the numbers that programs choose for themselves (a shell's `3>`, a daemon's
 //! 0 to 2), and are known, so that a program that closes every number there is does not close them.
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::fcntl_dupfd_cloexec;
@@ -56,6 +56,31 @@ pub fn keep(fd: OwnedFd) -> OwnedFd {
 pub(crate) fn keep_both((one, other): (OwnedFd, OwnedFd)) -> (OwnedFd, OwnedFd) {
     note(other.as_raw_fd());
     (keep(one), keep(other))
+}
+
+/// A descriptor of Janus's own that goes under whatever lock.
+pub(crate) struct Own(Option<OwnedFd>);
+
+impl Own {
+    /// One that is kept.
+    pub(crate) fn new(kept: OwnedFd) -> Own {
+        Own(Some(kept))
+    }
+}
+
+impl AsFd for Own {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_ref().expect("there until it is dropped").as_fd()
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if let Some(fd) = self.0.take() {
+            forget(fd.as_raw_fd());
+            kernel::close_own(fd);
+        }
+    }
 }
 
 /// A descriptor that is Janus's: a program that closes all that it has leaves it.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use janus_posix::abi;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::ioctl_fionbio;
+use rustix::io::{fcntl_dupfd_cloexec, ioctl_fionbio};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -19,9 +19,10 @@ use rustix::net::{
 
 use super::names::Names;
 use super::pair::Pair;
+use crate::own::{self, Own};
 use crate::poll::Polled;
 use crate::process::Process;
-use crate::{Errno, Result, errno, kernel, own};
+use crate::{Errno, Result, errno, kernel};
 
 /// Connections of one listener until the others have their turn.
 const AT_ONCE: usize = 16;
@@ -30,8 +31,8 @@ const DESCRIPTORS_AGAIN: Duration = Duration::from_millis(1);
 
 /// A listener's queue, whether a child takes from it or not.
 pub(crate) struct Queue {
-    takes: OwnedFd,
-    gives: OwnedFd,
+    takes: Own,
+    gives: Own,
 }
 
 impl Queue {
@@ -42,12 +43,13 @@ impl Queue {
         // The least there is: what waits belongs into the listener's own queue, which has the length that the program gave it.
         let _ = sockopt::set_socket_send_buffer_size(&pair.1, 1);
         let (takes, gives) = own::keep_both(pair);
+        let (takes, gives) = (Own::new(takes), Own::new(gives));
         Ok(Queue { takes, gives })
     }
 
     /// The end that connections are taken from.
     pub(crate) fn takes(&self) -> RawFd {
-        self.takes.as_raw_fd()
+        self.takes.as_fd().as_raw_fd()
     }
 
     /// Whether who finds it empty waits.
@@ -56,19 +58,12 @@ impl Queue {
     }
 }
 
-impl Drop for Queue {
-    fn drop(&mut self) {
-        own::forget(self.takes.as_raw_fd());
-        own::forget(self.gives.as_raw_fd());
-    }
-}
-
 /// A listener whose connections go to children.
 pub(super) struct Door {
     pub(super) socket: i32,
     /// A name of it, our own.
     fd: RawFd,
-    gives: OwnedFd,
+    gives: Own,
     full: bool,
 }
 
@@ -76,13 +71,13 @@ impl Door {
     pub(super) fn open(process: &Process, socket: i32) -> Result<Door> {
         let inner = process.core.lock();
         let queue = inner.queues.get(&socket).ok_or(Errno::EINVAL)?;
-        let gives = queue.gives.try_clone().map_err(|_| Errno::EMFILE)?;
+        let gives = fcntl_dupfd_cloexec(&queue.gives, 0).map_err(errno)?;
         drop(inner);
         let fd = process.name_of_our_own(socket)?;
         Ok(Door {
             socket,
             fd,
-            gives: own::keep(gives),
+            gives: Own::new(own::keep(gives)),
             full: false,
         })
     }
@@ -90,7 +85,7 @@ impl Door {
     /// The listener, or a full queue.
     pub(super) fn polled(&self) -> Polled {
         let (fd, events) = match self.full {
-            true => (self.gives.as_raw_fd(), abi::POLLOUT),
+            true => (self.gives.as_fd().as_raw_fd(), abi::POLLOUT),
             false => (self.fd, abi::POLLIN),
         };
         Polled {
@@ -152,7 +147,6 @@ impl Door {
     }
 
     pub(super) fn close(&self, process: &Process) {
-        own::forget(self.gives.as_raw_fd());
         own::forget(self.fd);
         // Another thread may have closed it.
         let _ = process.close_at_once(self.fd);
