@@ -16,6 +16,7 @@ mod devices;
 mod ends;
 mod library;
 mod peers;
+mod prefork;
 mod python;
 mod running;
 mod servers;

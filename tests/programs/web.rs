@@ -7,9 +7,10 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::peers::{self, HTTP};
+use crate::running::Running;
 use crate::world::{PEER, PROGRAM, Transcript, World, compare};
 
-fn site(world: &World) -> String {
+pub(crate) fn site(world: &World) -> String {
     let site = world.path("site");
     fs::create_dir_all(&site).expect("a temporary directory");
     world.file("site/index.html", "hello\n");
@@ -18,7 +19,7 @@ fn site(world: &World) -> String {
 }
 
 /// curl fetches a page, a large file, a part of it and what is not there; then many requests come, new connections and kept ones.
-fn asked(world: &World, port: u16) -> Transcript {
+pub(crate) fn asked(world: &World, port: u16) -> Transcript {
     peers::answers(port);
     let url = |path: &str| format!("http://{PROGRAM}:{port}/{path}");
     let out = world.path("got");
@@ -47,7 +48,7 @@ fn asked(world: &World, port: u16) -> Transcript {
 }
 
 /// What ab counts.
-fn counted(world: &World, how: &[&str], url: &str) -> Transcript {
+pub(crate) fn counted(world: &World, how: &[&str], url: &str) -> Transcript {
     let mut words = vec!["ab", "-q"];
     words.extend(how);
     words.push(url);
@@ -58,7 +59,8 @@ fn counted(world: &World, how: &[&str], url: &str) -> Transcript {
     counts.map(|line| format!("{line}\n")).collect()
 }
 
-fn nginx(world: &World) -> Transcript {
+/// nginx with a process that serves, or with one that has others serve.
+pub(crate) fn start_nginx(world: &World, processes: &str) -> Running {
     let site = site(world);
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
@@ -67,14 +69,18 @@ fn nginx(world: &World) -> Transcript {
     let config = world.file(
         "nginx.conf",
         format!(
-            "daemon off; error_log stderr crit; master_process off; user root; pid {};\nevents {{ worker_connections 256; }}\n\
+            "daemon off; error_log stderr crit; {processes}; user root; pid {};\nevents {{ worker_connections 256; }}\n\
              http {{ access_log off; sendfile on; tcp_nopush on;\n{temporary}\
              server {{ listen {PROGRAM}:80; root {site}; }} }}\n",
             world.path("pid"),
         ),
     );
     let prefix = world.path("");
-    let server = world.start(&["nginx", "-p", &prefix, "-c", &config, "-e", "stderr"]);
+    world.start(&["nginx", "-p", &prefix, "-c", &config, "-e", "stderr"])
+}
+
+fn nginx(world: &World) -> Transcript {
+    let server = start_nginx(world, "master_process off");
     let said = asked(world, 80);
     said + &server.terminated().to_string()
 }
