@@ -51,7 +51,7 @@ fn apache(world: &World, kind: &str) -> Transcript {
         format!(
             "ServerRoot {dir}\nServerName {PROGRAM}\nListen {PROGRAM}:80\nPidFile {dir}/pid\nMutex file:{dir} default\n\
              LoadModule mpm_{kind}_module {MODULES}/mod_mpm_{kind}.so\nLoadModule authz_core_module {MODULES}/mod_authz_core.so\n\
-             StartServers 3\nErrorLog {dir}/log\nUser www-data\nGroup www-data\nDocumentRoot {site}\nKeepAlive On\n",
+             StartServers 3\nErrorLog /dev/stderr\nLogLevel emerg\nUser www-data\nGroup www-data\nDocumentRoot {site}\nKeepAlive On\n",
             dir = world.path("."),
             site = site(world),
         ),
@@ -215,7 +215,7 @@ fn openssh(world: &World) -> Transcript {
         );
         let mut words: Vec<&str> = words.split(' ').collect();
         words.push(command);
-        world.peer_in_time(&words).well().to_string()
+        world.peer_in_time(&words).well()
     };
     let big = world.file("big", peers::big());
     let mut said = String::new();
@@ -226,8 +226,9 @@ fn openssh(world: &World) -> Transcript {
         &["socat", &under, &starts],
     ] {
         let server = world.start(words);
-        said += &asks("id -un; echo $SSH_CONNECTION | cut -d' ' -f1,3,4");
-        said += &asks(&format!("cat {big}"));
+        said += &asks("id -un; echo $SSH_CONNECTION | cut -d' ' -f1,3,4").to_string();
+        let fetched = asks(&format!("cat {big}"));
+        said += &format!("{} {:x}\n", fetched.out_len, fetched.out_sum);
         drop(server);
     }
     said

@@ -5,6 +5,7 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use janus_posix::abi;
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
@@ -169,7 +170,8 @@ impl Carrier {
             polled.extend(self.children.iter().map(Forked::polled));
             polled.extend(self.doors.iter().map(Door::polled));
             polled.extend(self.pairs.iter().flat_map(Pair::polled));
-            match self.wait(&mut polled) {
+            let limit = self.doors.iter().filter_map(Door::looks_in).min();
+            match self.wait(&mut polled, limit) {
                 Ok(()) | Err(Errno::EINTR) => {}
                 // The process has ended.
                 Err(_) => break,
@@ -202,14 +204,14 @@ impl Carrier {
     }
 
     /// With nothing to carry and nothing to accept it is no thread that waits for the core.
-    fn wait(&self, polled: &mut [Polled]) -> Result<()> {
+    fn wait(&self, polled: &mut [Polled], limit: Option<Duration>) -> Result<()> {
         if !self.pairs.is_empty() || !self.doors.is_empty() {
-            return self.process.poll(polled, None).map(|_| ());
+            return self.process.poll(polled, limit).map(|_| ());
         }
         let watched =
             |it: &Polled| Watched::new(it.fd, PollFlags::from_bits_retain(it.events as u16));
         let mut kernels: Vec<Watched> = polled.iter().map(watched).collect();
-        kernel::wait(&[], &mut kernels, None, None)?;
+        kernel::wait(&[], &mut kernels, limit, None)?;
         for (it, seen) in polled.iter_mut().zip(&kernels) {
             it.revents = seen.seen.bits() as i16;
         }
@@ -221,6 +223,7 @@ impl Carrier {
         let mut seen = seen.iter();
         let (process, pairs) = (&self.process, &mut self.pairs);
         self.doors.retain_mut(|door| {
+            door.looks();
             let is_quiet = seen.next().is_none_or(|seen| seen.revents == 0);
             let stays = is_quiet || door.hands_on(process, pairs);
             if !stays {
@@ -254,7 +257,7 @@ impl Carrier {
     fn hear_all_of(&mut self, child: usize) -> bool {
         for _ in 0..AT_ONCE {
             match self.children[child].told(&self.process) {
-                Told::LetGo => {}
+                Told::LetGo => self.doors.iter_mut().for_each(Door::was_let_go),
                 Told::Nothing => return false,
                 Told::Claimed(socket, end) => {
                     // Without memory for it the child finds the end of the stream.
@@ -268,7 +271,10 @@ impl Carrier {
                         self.doors.extend(Door::open(&self.process, socket));
                     }
                 }
-                Told::Gone => return true,
+                Told::Gone => {
+                    self.doors.iter_mut().for_each(Door::was_let_go);
+                    return true;
+                }
             }
         }
         false

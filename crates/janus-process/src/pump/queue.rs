@@ -6,14 +6,14 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use janus_posix::abi;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{fcntl_dupfd_cloexec, ioctl_fionbio};
+use rustix::io::{fcntl_dupfd_cloexec, ioctl_fionbio, ioctl_fionread};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, send, sendmsg, socketpair,
     sockopt,
 };
 
@@ -26,6 +26,8 @@ use crate::{Errno, Result, errno, kernel};
 
 /// Connections of one listener until the others have their turn.
 const AT_ONCE: usize = 16;
+/// A child that says that it closes a descriptor has done it by then.
+const CLOSES_WITHIN: Duration = Duration::from_millis(5);
 /// Time until more descriptors may be there.
 const DESCRIPTORS_AGAIN: Duration = Duration::from_millis(1);
 
@@ -58,13 +60,17 @@ impl Queue {
     }
 }
 
-/// A listener whose connections go to children.
+/// A listener whose connections go to children. Of several that wait exclusively (EPOLLEXCLUSIVE) the kernel wakes one: if that closes its
+/// descriptor and takes nothing, what is in the queue is said once more.
 pub(super) struct Door {
     pub(super) socket: i32,
     /// A name of it, our own.
     fd: RawFd,
     gives: Own,
+    takes: Own,
     full: bool,
+    /// When to see whether a wake-up went to a child that is gone.
+    looks_at: Option<Instant>,
 }
 
 impl Door {
@@ -72,14 +78,39 @@ impl Door {
         let inner = process.core.lock();
         let queue = inner.queues.get(&socket).ok_or(Errno::EINVAL)?;
         let gives = fcntl_dupfd_cloexec(&queue.gives, 0).map_err(errno)?;
+        let takes = fcntl_dupfd_cloexec(&queue.takes, 0).map_err(errno)?;
         drop(inner);
         let fd = process.name_of_our_own(socket)?;
         Ok(Door {
             socket,
             fd,
             gives: Own::new(own::keep(gives)),
+            takes: Own::new(own::keep(takes)),
             full: false,
+            looks_at: None,
         })
+    }
+
+    /// A child has let go of it.
+    pub(super) fn was_let_go(&mut self) {
+        self.looks_at = Some(Instant::now() + CLOSES_WITHIN);
+    }
+
+    /// Time until it is to look after its queue.
+    pub(super) fn looks_in(&self) -> Option<Duration> {
+        let at = self.looks_at?;
+        Some(at.saturating_duration_since(Instant::now()))
+    }
+
+    /// Looks after its queue, if it is time to.
+    pub(super) fn looks(&mut self) {
+        if self.looks_in() == Some(Duration::ZERO) {
+            self.looks_at = None;
+            if ioctl_fionread(&self.takes).is_ok_and(|waiting| waiting > 0) {
+                // If there is no room, those that wait are woken as they come.
+                let _ = send(&self.gives, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+            }
+        }
     }
 
     /// The listener, or a full queue.
@@ -192,14 +223,21 @@ pub fn accept(fd: RawFd, flags: i32) -> Result<(OwnedFd, SocketAddr)> {
     let mut control = RecvAncillaryBuffer::new(&mut room);
     let mut how = RecvFlags::empty();
     how.set(RecvFlags::CMSG_CLOEXEC, flags & abi::SOCK_CLOEXEC != 0);
-    let mut text = [0];
-    let into = &mut [IoSliceMut::new(&mut text)];
-    recvmsg(kernel::named(fd)?, into, &mut control, how).map_err(errno)?;
-    let end = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut ends) => ends.next(),
-        _ => None,
-    });
-    let end = end.ok_or(Errno::EINVAL)?;
+    let end = loop {
+        let mut text = [0];
+        let into = &mut [IoSliceMut::new(&mut text)];
+        let got = recvmsg(kernel::named(fd)?, into, &mut control, how).map_err(errno)?;
+        let end = control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut ends) => ends.next(),
+            _ => None,
+        });
+        match end {
+            Some(end) => break end,
+            None if got.bytes == 0 => return Err(Errno::EINVAL),
+            // That there are others before this one.
+            None => {}
+        }
+    };
     ioctl_fionbio(&end, flags & abi::SOCK_NONBLOCK != 0).map_err(errno)?;
     let names = Names::of(end.as_raw_fd()).ok_or(Errno::ECONNABORTED)?;
     Ok((end, names.peer))
