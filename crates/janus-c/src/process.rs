@@ -22,7 +22,7 @@ static BUILT_BY: OnceLock<fn() -> Builder> = OnceLock::new();
 
 thread_local! {
     /// This thread is about to fork.
-    static FORK: RefCell<Option<Fork>> = const { RefCell::new(None) };
+    static FORK: RefCell<Option<Fork<'static>>> = const { RefCell::new(None) };
 }
 
 /// The process, which is started if it is not there yet.
@@ -126,7 +126,7 @@ extern "C" fn before_fork() {
     if is_forked() {
         child().as_mut().map(Child::forks);
     }
-    FORK.set(started().and_then(Process::before_fork));
+    FORK.set(started().map(Process::before_fork));
 }
 
 extern "C" fn after_fork() {
@@ -140,7 +140,7 @@ extern "C" fn in_child() {
     if FORKED.swap(true, Ordering::Relaxed) {
         return;
     }
-    *child() = FORK.take().map(Fork::in_child);
+    *child() = FORK.take().and_then(Fork::in_child);
 }
 
 fn child() -> std::sync::MutexGuard<'static, Option<Child>> {

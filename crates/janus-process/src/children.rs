@@ -7,6 +7,7 @@
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::{MutexGuard, PoisonError};
 
 use janus_posix::abi;
 use rustix::io::DupFlags;
@@ -49,7 +50,14 @@ enum Word {
 }
 
 /// A fork that is about to be: made ready for both sides of it.
-pub struct Fork {
+pub struct Fork<'a> {
+    channel: Option<Channel>,
+    /// The pump rests: what it has open for a moment is no child's.
+    _quiet: MutexGuard<'a, ()>,
+}
+
+/// Between a process and its child.
+struct Channel {
     parents: OwnedFd,
     childs: OwnedFd,
     inherited: Vec<Inherited>,
@@ -89,8 +97,17 @@ fn sockets(inherited: &[Inherited]) -> Vec<i32> {
 }
 
 impl Process {
-    /// To be called right before a fork. `None`: there is nothing to inherit, or no room to hold it.
-    pub fn before_fork(&self) -> Option<Fork> {
+    /// To be called right before a fork.
+    pub fn before_fork(&self) -> Fork<'_> {
+        let quiet = (self.core.forks.lock()).unwrap_or_else(PoisonError::into_inner);
+        Fork {
+            channel: self.channel(),
+            _quiet: quiet,
+        }
+    }
+
+    /// `None`: there is nothing to inherit, or no room to hold it.
+    fn channel(&self) -> Option<Channel> {
         self.make_queues();
         let mut inner = self.core.lock();
         let inherited = inner.inherited().ok()?;
@@ -107,7 +124,7 @@ impl Process {
             return None;
         };
         let (parents, childs) = own::keep_both(pair);
-        Some(Fork {
+        Some(Channel {
             parents,
             childs,
             inherited,
@@ -140,15 +157,16 @@ impl Process {
     }
 
     /// Right after it, in the parent. If there is no child, the connections are let go at once.
-    pub fn after_fork(&self, fork: Fork) {
+    pub fn after_fork(&self, fork: Fork<'_>) {
+        let Some(channel) = fork.channel else { return };
         let child = Forked {
-            channel: fork.parents,
-            held: sockets(&fork.inherited),
+            channel: channel.parents,
+            held: sockets(&channel.inherited),
             accepts: Vec::new(),
         };
         // The other end is the child's alone.
-        own::forget(fork.childs.as_raw_fd());
-        drop(fork.childs);
+        own::forget(channel.childs.as_raw_fd());
+        drop(channel.childs);
         // Without a thread to hear it, they are held to the end.
         let _ = self.hear(child);
     }
@@ -201,14 +219,33 @@ impl Process {
     }
 }
 
-impl Fork {
-    /// Right after it, in the child.
-    pub fn in_child(self) -> Child {
-        Child {
-            channel: self.childs,
-            inherited: self.inherited,
+impl Fork<'_> {
+    /// Right after it, in the child. Of what Janus works with it keeps its channel, and the queues: all else is its parent's, whose
+    /// devices are free, and whose peers see an end, when the parent closes them. `None`: it inherits nothing.
+    pub fn in_child(self) -> Option<Child> {
+        let channel = self.channel;
+        let kept: Vec<RawFd> = (channel.iter())
+            .flat_map(|channel| {
+                let takes = channel.inherited.iter().filter_map(|it| match it.kind {
+                    Kind::Listener(takes) => Some(takes),
+                    Kind::Connection(_) => None,
+                });
+                takes.chain([channel.childs.as_raw_fd()])
+            })
+            .collect();
+        own::close_all_but(&kept);
+        let Channel {
+            parents,
+            childs,
+            inherited,
+        } = channel?;
+        // Closed just now.
+        let _ = parents.into_raw_fd();
+        Some(Child {
+            channel: childs,
+            inherited,
             shared: false,
-        }
+        })
     }
 }
 

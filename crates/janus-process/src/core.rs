@@ -33,6 +33,8 @@ pub(crate) struct Core {
     /// Taken while the lock above is held, or without it; never the other way round.
     pub(crate) loans: Mutex<Loans>,
     pub(crate) counted: Counted,
+    /// Held over a fork, and by the pump except while it waits. Taken before the others.
+    pub(crate) forks: Mutex<()>,
 }
 
 /// Everything that the lock guards.
@@ -92,6 +94,7 @@ impl Core {
             ours: Ours::none(),
             loans: Mutex::default(),
             counted: Counted::default(),
+            forks: Mutex::default(),
         })
     }
 

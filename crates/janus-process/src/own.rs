@@ -105,6 +105,16 @@ pub(crate) fn all() -> Vec<RawFd> {
         .collect()
 }
 
+/// In a forked child: the others are closed. Their owners in memory are of no use there, and are never dropped.
+pub(crate) fn close_all_but(kept: &[RawFd]) {
+    for fd in all() {
+        if !kept.contains(&fd) {
+            forget(fd);
+            kernel::close_number(fd);
+        }
+    }
+}
+
 /// Calls what opens descriptors while all lower numbers are taken.
 pub(crate) fn above<R>(file: &OwnedFd, open: impl FnOnce() -> R) -> R {
     let (mut taken, least) = (Vec::new(), least());

@@ -176,6 +176,8 @@ impl Carrier {
                 // The process has ended.
                 Err(_) => break,
             }
+            let core = self.process.core.clone();
+            let _no_fork = core.forks.lock().unwrap_or_else(PoisonError::into_inner);
             let (news, rest) = polled.split_at(1);
             let (children, rest) = rest.split_at(self.children.len());
             let (doors, pairs) = rest.split_at(self.doors.len());
