@@ -7,25 +7,19 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::held::Held;
 use crate::kernel::{self, Watched};
+use crate::own::{self, Own};
 use crate::sleep::Slept;
-use crate::{Errno, Result, errno, interrupts, own};
+use crate::{Errno, Result, errno, interrupts};
 
 /// A descriptor that is readable when a core that sleeps is to take a turn.
 pub(crate) type Waker = OwnedFd;
 
-pub(crate) struct Bell(OwnedFd);
-
-/// Its thread is gone.
-impl Drop for Bell {
-    fn drop(&mut self) {
-        own::forget(self.0.as_raw_fd());
-    }
-}
+pub(crate) struct Bell(Own);
 
 impl Bell {
     pub(crate) fn new() -> Result<Bell> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(errno)?;
-        Ok(Bell(own::keep(bell)))
+        Ok(Bell(Own::new(own::keep(bell))))
     }
 
     pub(crate) fn ring(&self) {
@@ -47,7 +41,7 @@ impl Bell {
     ) -> Result<Slept> {
         let own = [self.0.as_fd()].into_iter();
         let also: Vec<_> = own.chain(also.iter().map(AsFd::as_fd)).collect();
-        let sleeping = interrupts::sleeps_on(self.0.as_raw_fd());
+        let sleeping = interrupts::sleeps_on(self.0.as_fd().as_raw_fd());
         let slept = match interrupts::is_due() {
             true => Err(Errno::EINTR),
             false => kernel::wait(&also, kernel, limit, held),

@@ -52,11 +52,6 @@ pub(crate) fn close(number: OwnedFd) {
 }
 
 /// Closes a descriptor of Janus's own by the kernel's call: the C library's `close` may be the preloaded one, which takes the core's lock.
-pub(crate) fn close_own(fd: OwnedFd) {
-    close_number(fd.into_raw_fd());
-}
-
-/// The same, in a forked child, for one whose owner is the parent's.
 pub(crate) fn close_number(fd: RawFd) {
     // SAFETY: its owner gives it up, or is in the memory of a forked child that never uses it again.
     unsafe { rustix::io::close(fd) };

@@ -1,7 +1,7 @@
 //! Descriptors that Janus works with itself. They stand above the numbers that programs choose for themselves (a shell's `3>`, a daemon's
 //! 0 to 2), and are known, so that a program that closes every number there is does not close them.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::fcntl_dupfd_cloexec;
@@ -76,9 +76,13 @@ impl AsFd for Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        if let Some(fd) = self.0.take() {
-            forget(fd.as_raw_fd());
-            kernel::close_own(fd);
+        let Some(fd) = self.0.take().map(OwnedFd::into_raw_fd) else {
+            return;
+        };
+        // In a forked child it was closed, and the number may be another's.
+        if is(fd) {
+            forget(fd);
+            kernel::close_number(fd);
         }
     }
 }
