@@ -43,7 +43,7 @@ pub(crate) fn children() {
 }
 
 /// A child of fork that does this and ends.
-fn forked(child: impl FnOnce()) -> libc::pid_t {
+pub(crate) fn forked(child: impl FnOnce()) -> libc::pid_t {
     // SAFETY: the process has no other thread that could hold a lock which the child needs, but for those of the library.
     match unsafe { libc::fork() } {
         0 => {
@@ -58,7 +58,7 @@ fn forked(child: impl FnOnce()) -> libc::pid_t {
     }
 }
 
-fn ended(child: libc::pid_t) {
+pub(crate) fn ended(child: libc::pid_t) {
     let mut status = 0;
     // SAFETY: there is room for the status.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
@@ -66,7 +66,7 @@ fn ended(child: libc::pid_t) {
     assert_eq!(libc::WEXITSTATUS(status), 7);
 }
 
-fn close(fd: c_int) {
+pub(crate) fn close(fd: c_int) {
     // SAFETY: the call takes a number.
     assert_eq!(unsafe { libc::close(fd) }, 0);
 }

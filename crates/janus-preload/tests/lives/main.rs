@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use libc::{c_char, c_int, c_void, sockaddr_in, socklen_t};
 
+mod accepting;
 mod children;
 
 /// Says which part a process is; in none: it is the judge.
@@ -47,6 +48,14 @@ const PARTS: &[(&str, fn())] = &[
     (
         "one goes to another process by a message",
         children::sent_to_another,
+    ),
+    (
+        "children accept at what their parent listens at",
+        accepting::several,
+    ),
+    (
+        "a child takes what another has left",
+        accepting::one_after_the_other,
     ),
     (
         "an instance of epoll is waited for before it has a socket",
