@@ -1,6 +1,6 @@
-//! What a process listens at, for its forked children: a queue that all of them take connections from, a pair of the kernel's. While one of
-//! them accepts, this process accepts for it, and puts one end of each connection's pair into the queue. Who takes it first has it, as on a socket of the
-//! kernel's that several processes have; what one does not take another does.
+//! The listening sockets of a process, for its forked children: each has a queue that all of them take connections from, a pair of the
+//! kernel's. While one of them accepts, this process accepts for it, and puts one end of each connection's pair into the queue. Who takes
+//! it first has it, as on a socket of the kernel's that several processes have; what one does not take another does.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
