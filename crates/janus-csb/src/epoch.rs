@@ -2,25 +2,25 @@
 
 use core::fmt;
 
-const EPOCH_BITS: u32 = 13;
+const EPOCH_BITS: u32 = 12;
 const EPOCH_MASK: u16 = (1 << EPOCH_BITS) - 1;
-/// Between the epoch and the hint there is a bit that is not the balancer's.
-const HINT: u16 = 1 << (EPOCH_BITS + 1);
+/// Between the epoch and the hint there are two bits that are not the balancer's.
+const HINT: u16 = 1 << (EPOCH_BITS + 2);
 /// Above the hint, with which it says that the packet chose; without, that a stub did.
 const CLAIM: u16 = HINT << 1;
 
-/// The number of a steering state, 13 bits and wrapping: only the distance between two epochs means anything, and it
-/// is right as long as they are less than 4,096 apart. Packets live for a few epochs at most.
+/// The number of a steering state, 12 bits and wrapping: only the distance between two epochs means anything, and it
+/// is right as long as they are less than 2,048 apart. Packets live for a few epochs at most.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Epoch(u16);
 
 impl Epoch {
-    /// The epoch with these low 13 bits.
+    /// The epoch with these low 12 bits.
     pub const fn new(number: u16) -> Epoch {
         Epoch(number & EPOCH_MASK)
     }
 
-    /// The number, below 2^13.
+    /// The number, below 2^12.
     pub const fn number(self) -> u16 {
         self.0
     }
@@ -58,7 +58,7 @@ impl fmt::Debug for Epoch {
 pub struct Tag(u16);
 
 impl Tag {
-    /// The bits of a frame's tag that are the balancer's. The one that is left out is for whoever carries the frame.
+    /// The bits of a frame's tag that are the balancer's. Those that are left out are for whoever carries the frame.
     pub const MASK: u16 = EPOCH_MASK | HINT | CLAIM;
 
     /// The tag of a decision of `epoch`.
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(Epoch::new(2).since(last), 3);
         assert_eq!(last.since(Epoch::new(2)), -3);
         assert_eq!(last.since(last), 0);
-        for number in [0, 1, 4_095, 4_096, EPOCH_MASK] {
+        for number in [0, 1, 2_047, 2_048, EPOCH_MASK] {
             let epoch = Epoch::new(number);
             assert_eq!(epoch.next().since(epoch), 1);
             assert_eq!(epoch.previous().since(epoch), -1);

@@ -1,14 +1,16 @@
 //! The desk between bursts: programs are taken in, claim ports, and go.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use janus_shm::{Claim, Hello, Message, Received, Welcome, is_agreed_on};
+use janus_shm::{Claim, Hello, Message, Received, Share, Welcome, is_agreed_on};
 use rustix::io::Errno;
 
 use crate::MEMBERS_MAX;
+use crate::groups::Name;
 use crate::member::{Breach, CLAIMS_MAX, Member, Stage};
 use crate::ports::{KEPT, Port, Slot};
 use crate::switch::Switch;
@@ -149,16 +151,28 @@ impl Switch {
             return Err(Breach::Words("it wants shared memory"));
         }
         member.greets(hello)?;
+        member.identity = self.identity_for(hello.member);
         let Some(ports) = self.ports.block(slot, hello.ports) else {
             let why = "no ports are left for connections that it begins";
             let _ = member.say(&refused(0, Errno::ADDRINUSE, why.into()));
             return Err(Breach::Words("there are no ports left for it"));
         };
         member.say(&Message::Welcome(Welcome {
-            member: u32::from(slot) + 1,
+            member: member.identity,
             ports,
             ..self.welcome.clone()
         }))
+    }
+
+    /// The number that it had with a daemon before, or one that is no other's.
+    fn identity_for(&self, before: u32) -> u32 {
+        let others = || self.members.iter().flatten().map(|it| it.identity);
+        let is_free = |it: &u32| *it != 0 && others().all(|other| other != *it);
+        // At random: those of members that are about to join again are not known.
+        let fresh = std::iter::repeat_with(|| RandomState::new().hash_one(before) as u32);
+        let mut all = std::iter::once(before).chain(fresh);
+        all.find(is_free)
+            .expect("there are more numbers than members")
     }
 
     fn claims(&mut self, slot: Slot, member: &mut Member, claim: &Claim) -> Result<(), Breach> {
@@ -173,7 +187,15 @@ impl Switch {
             udp: claim.udp,
             number: claim.address.port(),
         };
-        match self.ports.claim(slot, port) {
+        let given = match claim.share == Share::Join && !claim.udp {
+            true => {
+                let (user, name) = (member.user, claim.group.clone());
+                let name = Name { user, name };
+                (self.ports).join(slot, member.identity, port.number, &name)
+            }
+            false => self.ports.claim(slot, port),
+        };
+        match given {
             Some(given) => {
                 let given = Port {
                     number: given,
@@ -184,7 +206,11 @@ impl Switch {
                 member.say(&Message::Granted { number, port })
             }
             None => {
-                let why = format!("port {} is another program's", port.number);
+                let but = match claim.share {
+                    Share::Join => ", or of another group",
+                    Share::Alone => "",
+                };
+                let why = format!("port {} is another program's{but}", port.number);
                 member.say(&refused(number, Errno::ADDRINUSE, why))
             }
         }

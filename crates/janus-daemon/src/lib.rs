@@ -10,6 +10,7 @@
 mod check;
 mod desk;
 mod door;
+mod groups;
 mod keeper;
 mod member;
 mod ports;
@@ -72,6 +73,8 @@ pub struct Counters {
     pub lost_unknown: Counter,
     /// SYNs for ports whose member has just died.
     pub lost_reserved: Counter,
+    /// Frames that a member of a group has sent back as another's.
+    pub turned_back: Counter,
     /// Frames that a member may not send: from another address, another port, or no packets.
     pub refused: Counter,
     /// Descriptors that a member sent, of strange kinds, which could not be closed without waiting.
@@ -97,6 +100,7 @@ impl std::fmt::Display for Counters {
             ("lost in full queues", &self.lost_full),
             ("lost as nobody's", &self.lost_unknown),
             ("lost for a dead member's port", &self.lost_reserved),
+            ("turned back", &self.turned_back),
             ("refused", &self.refused),
         ];
         f.write_str("frames:")?;

@@ -50,6 +50,8 @@ pub(crate) struct Member {
     pub(crate) stage: Stage,
     pub(crate) name: String,
     pub(crate) user: u32,
+    /// The number by which it is known, also to the next daemon.
+    pub(crate) identity: u32,
     /// Ports that it has by sending from them.
     pub(crate) taken: u32,
     since: Instant,
@@ -102,6 +104,7 @@ impl Member {
             stage: Stage::Asks,
             name: String::new(),
             user: peer.uid.as_raw(),
+            identity: 0,
             taken: 0,
             since: Instant::now(),
             cores: Vec::new(),

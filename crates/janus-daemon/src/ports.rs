@@ -1,8 +1,10 @@
-//! Which member has which port. One load for each packet; all else is for claims.
+//! Which member has which port. One load for each packet; all else is for claims, and for ports that groups have (`groups.rs`).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
+
+use crate::groups::{Groups, Name};
 
 /// Ports of which members get blocks, for connections that they begin.
 const BLOCKS: Range<u32> = 32_768..64_512;
@@ -24,10 +26,13 @@ pub(crate) enum Owner {
     /// Of the member that died.
     Kept,
     Member(Slot),
+    /// Several, or one that would share it.
+    Group,
 }
 
 const NOBODY: u8 = u8::MAX;
 const KEPT_FOR_ONE: u8 = u8::MAX - 1;
+const SHARED: u8 = u8::MAX - 2;
 
 /// Of TCP and of UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +56,7 @@ pub(crate) struct Ports {
     blocks: BTreeMap<Slot, (u16, u16)>,
     kept: BTreeMap<Port, Instant>,
     next_any: u32,
+    pub(crate) groups: Groups,
 }
 
 impl Ports {
@@ -62,6 +68,7 @@ impl Ports {
             blocks: BTreeMap::new(),
             kept: BTreeMap::new(),
             next_any: ANY.start,
+            groups: Groups::new(),
         }
     }
 
@@ -70,6 +77,7 @@ impl Ports {
         match self.owners[usize::from(port.udp)][usize::from(port.number)] {
             NOBODY => Owner::Nobody,
             KEPT_FOR_ONE => Owner::Kept,
+            SHARED => Owner::Group,
             slot => Owner::Member(slot),
         }
     }
@@ -83,11 +91,7 @@ impl Ports {
         if port.number == 0 {
             port.number = self.any(port.udp)?;
         }
-        let other = |it: &Claimed| it.slot != slot && !it.released;
-        let in_block = |(of, (first, count)): (&Slot, &(u16, u16))| {
-            *of != slot && port.number.wrapping_sub(*first) < *count
-        };
-        if self.claimed.get(&port).is_some_and(other) || self.blocks.iter().any(in_block) {
+        if self.is_anothers(slot, port) || !port.udp && !self.groups.dissolve(port.number, slot) {
             return None;
         }
         let released = false;
@@ -95,6 +99,41 @@ impl Ports {
         self.kept.remove(&port);
         self.set(port, slot);
         Some(port.number)
+    }
+
+    /// Gives a member a port of TCP that others of its group may have too, or says that it is another's.
+    pub(crate) fn join(
+        &mut self,
+        slot: Slot,
+        identity: u32,
+        number: u16,
+        name: &Name,
+    ) -> Option<u16> {
+        let (udp, mut port) = (false, number);
+        if number == 0 {
+            port = self.any(udp)?;
+        }
+        let (number, port) = (port, Port { udp, number: port });
+        if self.is_anothers(slot, port) || !self.groups.join(number, slot, identity, name) {
+            return None;
+        }
+        self.claimed.remove(&port);
+        self.kept.remove(&port);
+        self.set(port, SHARED);
+        Some(number)
+    }
+
+    fn is_anothers(&self, slot: Slot, port: Port) -> bool {
+        let other = |it: &Claimed| it.slot != slot && !it.released;
+        let in_block = |(of, (first, count)): (&Slot, &(u16, u16))| {
+            *of != slot && port.number.wrapping_sub(*first) < *count
+        };
+        self.claimed.get(&port).is_some_and(other) || self.blocks.iter().any(in_block)
+    }
+
+    /// Whether what opens a connection to this port waits for who claims it next.
+    pub(crate) fn is_kept(&self, port: Port) -> bool {
+        self.kept.contains_key(&port)
     }
 
     fn any(&mut self, udp: bool) -> Option<u16> {
@@ -118,6 +157,9 @@ impl Ports {
             && claimed.slot == slot
         {
             claimed.released = true;
+        }
+        if self.owner(port) == Owner::Group {
+            self.groups.release(port.number, slot);
         }
     }
 
@@ -186,14 +228,26 @@ impl Ports {
         }
         self.blocks.remove(&slot);
         let of = |it: &Claimed| it.slot == slot;
-        let listened: Vec<Port> = (self.claimed.iter())
+        let mut listened: Vec<Port> = (self.claimed.iter())
             .filter(|(port, it)| of(it) && !it.released && !port.udp)
             .map(|(port, _)| *port)
             .collect();
         self.claimed.retain(|_, it| it.slot != slot);
+        for left in self.groups.gone(slot) {
+            let (udp, number) = (false, left.port);
+            let port = Port { udp, number };
+            if left.empty {
+                self.set(port, NOBODY);
+            }
+            if left.unheard {
+                listened.push(port);
+            }
+        }
         for port in listened {
             if let Some(until) = kept_until {
-                self.set(port, KEPT_FOR_ONE);
+                if self.owner(port) != Owner::Group {
+                    self.set(port, KEPT_FOR_ONE);
+                }
                 self.kept.insert(port, until);
             }
         }
@@ -207,7 +261,9 @@ impl Ports {
             .collect();
         for port in over {
             self.kept.remove(&port);
-            self.set(port, NOBODY);
+            if self.owner(port) == Owner::Kept {
+                self.set(port, NOBODY);
+            }
         }
         self.kept.values().min().copied()
     }

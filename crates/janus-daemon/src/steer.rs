@@ -1,9 +1,12 @@
 //! Where a frame belongs, by its port. Pieces of a packet follow the first, which has the ports.
 
+use std::net::{IpAddr, SocketAddr};
+
 use janus_wire::proto::{TCP, UDP};
 use janus_wire::tcp::Flags;
 use janus_wire::{Class, FlowKey, Link, classify};
 
+use crate::groups::Way;
 use crate::ports::{Owner, Port, Ports, Slot};
 
 /// Pieces whose packets' beginnings are remembered.
@@ -14,6 +17,8 @@ const PIECES: usize = 64;
 pub(crate) enum To {
     /// And which of its cores, if it has as many: of a connection always the same.
     Member(Slot, u8),
+    /// The same, and from there it may come back, as another's of the group that has the port.
+    Returns(Slot, u8),
     Keeper,
     /// Each resolves link addresses for itself.
     Everybody,
@@ -52,16 +57,50 @@ impl Pieces {
     }
 }
 
-fn by_port(ports: &Ports, udp: bool, number: u16, opens: bool, core: u8) -> To {
-    match ports.owner(Port { udp, number }) {
+fn by_port(ports: &Ports, port: Port, opens: bool, core: u8) -> To {
+    match ports.owner(port) {
         Owner::Member(slot) => To::Member(slot, core),
         Owner::Kept if opens => To::Kept,
-        Owner::Kept | Owner::Nobody => To::Closed,
+        Owner::Kept | Owner::Nobody | Owner::Group => To::Closed,
     }
 }
 
+/// Of UDP.
+fn by_socket(ports: &Ports, number: u16, opens: bool, core: u8) -> To {
+    by_port(ports, Port { udp: true, number }, opens, core)
+}
+
+fn by_flow(ports: &Ports, flow: &FlowKey, opens: bool, core: u8) -> To {
+    let (udp, number) = (false, flow.local_port());
+    let port = Port { udp, number };
+    if ports.owner(port) != Owner::Group {
+        return by_port(ports, port, opens, core);
+    }
+    if opens && !ports.groups.is_heard(number) && ports.is_kept(port) {
+        return To::Kept;
+    }
+    match ports.groups.way(flow, opens) {
+        Some(Way { slot, returns }) if returns => To::Returns(slot, core),
+        Some(Way { slot, .. }) => To::Member(slot, core),
+        None => To::Closed,
+    }
+}
+
+/// Of what speaks about a flow, or is a part of what belongs to it: a member could not send it back.
+fn about(ports: &Ports, flow: &FlowKey) -> To {
+    match by_flow(ports, flow, false, 0) {
+        To::Returns(slot, core) => To::Member(slot, core),
+        to => to,
+    }
+}
+
+/// Whether a segment asks for a connection.
+pub(crate) fn opens(flags: Flags) -> bool {
+    flags.contains(Flags::SYN) && !flags.contains(Flags::ACK)
+}
+
 /// A number that both ways of a flow share.
-fn core_of(flow: &FlowKey) -> u8 {
+pub(crate) fn core_of(flow: &FlowKey) -> u8 {
     let ports = flow.local_port() ^ flow.peer_port();
     (ports ^ ports >> 8) as u8
 }
@@ -83,26 +122,25 @@ fn is_answer_of_arp(bytes: &[u8]) -> bool {
 pub(crate) fn steer(bytes: &[u8], link: Link, ports: &Ports, pieces: &mut Pieces) -> To {
     let class = classify(bytes, link);
     if let Some((flow, flags)) = class.segment() {
-        let opens = flags.contains(Flags::SYN) && !flags.contains(Flags::ACK);
-        return by_port(ports, false, flow.local_port(), opens, core_of(&flow));
+        return by_flow(ports, &flow, opens(flags), core_of(&flow));
     }
     match class {
         Class::Udp4(udp) => {
             let flow = FlowKey::V4(udp.flow);
-            by_port(ports, true, flow.local_port(), true, core_of(&flow))
+            by_socket(ports, flow.local_port(), true, core_of(&flow))
         }
         Class::Udp6(udp) => {
             let flow = FlowKey::V6(udp.flow);
-            by_port(ports, true, flow.local_port(), true, core_of(&flow))
+            by_socket(ports, flow.local_port(), true, core_of(&flow))
         }
         Class::Icmp4(icmp) => match (icmp.quoted, icmp.socket) {
-            (Some(flow), _) => by_port(ports, false, flow.local_port, false, 0),
-            (None, Some(port)) => by_port(ports, true, port, false, 0),
+            (Some(flow), _) => about(ports, &FlowKey::V4(flow)),
+            (None, Some(port)) => by_socket(ports, port, false, 0),
             (None, None) => To::Keeper,
         },
         Class::Icmp6(icmp) => match (icmp.quoted, icmp.socket) {
-            (Some(flow), _) => by_port(ports, false, flow.local_port, false, 0),
-            (None, Some(port)) => by_port(ports, true, port, false, 0),
+            (Some(flow), _) => about(ports, &FlowKey::V6(flow)),
+            (None, Some(port)) => by_socket(ports, port, false, 0),
             (None, None) if icmp.neighbor && is_answer_of_neighbour(bytes, icmp.l3_offset) => {
                 To::Everybody
             }
@@ -122,7 +160,14 @@ pub(crate) fn steer(bytes: &[u8], link: Link, ports: &Ports, pieces: &mut Pieces
             let ip = &bytes[l3_offset..];
             let first = u16::from_be_bytes([ip[6], ip[7]]) & 0x1fff == 0;
             let ports_at = first.then_some(l3_offset + usize::from(ip[0] & 15) * 4);
-            of_piece(bytes, ports_at, whole, ports, pieces)
+            of_piece(
+                bytes,
+                ports_at,
+                whole,
+                (src.into(), dst.into()),
+                ports,
+                pieces,
+            )
         }
         Class::Fragment6 {
             l3_offset,
@@ -140,7 +185,15 @@ pub(crate) fn steer(bytes: &[u8], link: Link, ports: &Ports, pieces: &mut Pieces
             };
             let first = u16::from_be_bytes([header[2], header[3]]) & 0xfff8 == 0;
             let ports_at = first.then_some(l3_offset + 48);
-            of_piece(bytes, ports_at, (between, id, header[0]), ports, pieces)
+            let whole = (between, id, header[0]);
+            of_piece(
+                bytes,
+                ports_at,
+                whole,
+                (src.into(), dst.into()),
+                ports,
+                pieces,
+            )
         }
         Class::Tcp4(_) | Class::Tcp6(_) | Class::Other | Class::Malformed(_) => To::Nowhere,
     }
@@ -150,16 +203,22 @@ fn of_piece(
     bytes: &[u8],
     ports_at: Option<usize>,
     whole: Whole,
+    (src, dst): (IpAddr, IpAddr),
     ports: &Ports,
     pieces: &mut Pieces,
 ) -> To {
     let Some(at) = ports_at else {
         return pieces.of(whole).unwrap_or(To::Nowhere);
     };
-    let to = match (whole.2, bytes.get(at + 2..at + 4)) {
-        (proto @ (TCP | UDP), Some(port)) => {
-            let number = u16::from_be_bytes([port[0], port[1]]);
-            by_port(ports, proto == UDP, number, false, 0)
+    let both = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>());
+    let to = match (whole.2, both) {
+        (UDP, Some([_, _, high, low])) => {
+            by_socket(ports, u16::from_be_bytes([*high, *low]), false, 0)
+        }
+        (TCP, Some([a, b, c, d])) => {
+            let peer = SocketAddr::new(src, u16::from_be_bytes([*a, *b]));
+            let local = SocketAddr::new(dst, u16::from_be_bytes([*c, *d]));
+            FlowKey::new(peer, local).map_or(To::Nowhere, |flow| about(ports, &flow))
         }
         _ => To::Keeper,
     };

@@ -10,15 +10,16 @@ use janus_io::park::Parker;
 use janus_io::{BURST, Batch, Idle, Queue};
 use janus_mem::{Frame, Pool};
 use janus_shm::{Closer, Descriptor, Welcome};
-use janus_wire::{Link, MacAddr};
+use janus_wire::{Link, MacAddr, classify};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::check::{Identity, Verdict};
 use crate::door::Door;
+use crate::groups::Way;
 use crate::member::{Breach, Member};
 use crate::ports::{KEPT, Ports, Slot};
-use crate::steer::{Pieces, To, steer};
+use crate::steer::{Pieces, To, core_of, opens, steer};
 use crate::{Counters, MEMBERS_MAX};
 
 /// Turns between two looks at what members say, where there is always something to carry.
@@ -46,8 +47,8 @@ pub(crate) struct Switch {
     /// For the device, and for the keeper.
     pub(crate) out: Batch,
     pub(crate) kept: Batch,
-    /// From members to members.
-    pub(crate) inside: Vec<(Slot, u8, Frame)>,
+    /// From members to members, and back.
+    pub(crate) inside: Vec<(Slot, u8, u32, Frame)>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) expires: Option<Instant>,
@@ -153,6 +154,9 @@ impl Switch {
     fn carry(&mut self, frame: Frame) {
         match steer(frame.data(), self.link, &self.ports, &mut self.pieces) {
             To::Member(slot, core) => self.deliver(slot, core, frame.data(), 0),
+            To::Returns(slot, core) => {
+                self.deliver(slot, core, frame.data(), Descriptor::RETURNS);
+            }
             To::Keeper => return self.keep(frame),
             To::Everybody => {
                 for slot in 0..self.members.len() {
@@ -285,7 +289,10 @@ impl Switch {
                 let at = usize::from(buf.off());
                 memory.read(it.offset, &mut buf.bytes_mut()[at..at + len])?;
                 let frame = Frame::new(buf, len as u16);
-                self.pass(slot, member.user, &mut member.taken, frame);
+                match it.tag & Descriptor::RETURNS {
+                    0 => self.pass(slot, member.user, &mut member.taken, frame),
+                    _ => self.turned_back(slot, frame, it.tag & Descriptor::INSIDE),
+                }
             }
             core.done.push(&burst[..taken])?;
             core.sent();
@@ -325,22 +332,47 @@ impl Switch {
     fn carry_inside(&mut self, from: Slot, frame: Frame) {
         self.counters.inside.add(1);
         let to = steer(frame.data(), self.link, &self.ports, &mut self.pieces);
-        let (slot, core) = match to {
-            To::Member(slot, core) => (slot, core),
-            To::Keeper | To::Closed => (from, 0),
+        let (slot, core, tag) = match to {
+            To::Member(slot, core) => (slot, core, 0),
+            To::Returns(slot, core) => (slot, core, Descriptor::RETURNS),
+            To::Keeper | To::Closed => (from, 0, 0),
             To::Kept | To::Nowhere | To::Everybody => {
                 self.counters.lost_reserved.add(1);
                 return self.pool.free(frame.buf);
             }
         };
-        self.inside.push((slot, core, frame));
+        self.inside
+            .push((slot, core, tag | Descriptor::INSIDE, frame));
+    }
+
+    /// A member of a group has no use for a frame: another may have. Nothing is believed of it: whatever it sends so goes to members of that
+    /// group, which are one user's and trust each other, and each time it does is once.
+    fn turned_back(&mut self, by: Slot, frame: Frame, inside: u32) {
+        let segment = classify(frame.data(), self.link).segment();
+        let own = segment.filter(|(flow, _)| self.ports.groups.has(flow.local_port(), by));
+        let way = own.and_then(|(flow, flags)| {
+            let way = self.ports.groups.next(by, &flow, opens(flags))?;
+            Some((way, core_of(&flow)))
+        });
+        let Some((Way { slot, returns }, core)) = way else {
+            self.counters.refused.add(1);
+            return self.pool.free(frame.buf);
+        };
+        self.counters.turned_back.add(1);
+        // Who has it may not have joined yet.
+        if !returns && self.waits_for_members() {
+            self.counters.lost_reserved.add(1);
+            return self.pool.free(frame.buf);
+        }
+        let returns = if returns { Descriptor::RETURNS } else { 0 };
+        self.inside.push((slot, core, inside | returns, frame));
     }
 
     /// Delivers what stays inside, once no member is lent out.
     fn deliver_inside(&mut self) {
         let mut inside = std::mem::take(&mut self.inside);
-        for (slot, core, frame) in inside.drain(..) {
-            self.deliver(slot, core, frame.data(), Descriptor::INSIDE);
+        for (slot, core, tag, frame) in inside.drain(..) {
+            self.deliver(slot, core, frame.data(), tag);
             self.pool.free(frame.buf);
         }
         self.inside = inside;

@@ -15,6 +15,13 @@ pub const LENT: u16 = 1;
 /// Bit of [`Frame::tag`] on the way in, beside the steering's: the packet is one of our own for one of our addresses, and has crossed no
 /// device. Only what hands such packets on sets it.
 pub const LOOPED: u16 = 1 << 13;
+/// Bit of [`Frame::tag`] on the way in, beside the steering's: the packet may be another program's. Where nothing has use for it, it is
+/// [turned back](Frame::turn_back) and not answered.
+pub const RETURNS: u16 = 1 << 12;
+/// Bit of [`Frame::tag`] on the way out: the packet came in with [`RETURNS`] and goes back unaltered.
+pub const TURNED: u16 = 1 << 1;
+/// Bit of [`Frame::tag`] on the way out, beside [`TURNED`]: it came in with [`LOOPED`] too.
+pub const TURNED_LOOPED: u16 = 1 << 2;
 
 /// An owned packet buffer of [`SLOT_SIZE`] bytes: a number, never an address, so it means the same in every process
 /// that maps the region.
@@ -149,7 +156,7 @@ pub struct Frame {
     pub buf: PacketBuf,
     /// Bytes of the packet.
     pub len: u16,
-    /// Received: the steering tag, and [`LOOPED`]. Sent: bit 0 is [`LENT`].
+    /// Received: the steering tag, [`LOOPED`] and [`RETURNS`]. Sent: [`LENT`], [`TURNED`] and [`TURNED_LOOPED`].
     pub tag: u16,
     /// Received: the flow key. Sent: the cookie of the completion.
     pub key: u32,
@@ -202,9 +209,21 @@ impl Frame {
         self.tag & LOOPED != 0
     }
 
+    /// Whether this packet, which has come in, is to be turned back where nothing has use for it.
+    #[inline]
+    pub fn returns(&self) -> bool {
+        self.tag & RETURNS != 0
+    }
+
+    /// Makes a packet that has come in one that goes out where it came from.
+    pub fn turn_back(&mut self) {
+        let looped = if self.is_looped() { TURNED_LOOPED } else { 0 };
+        (self.tag, self.key) = (TURNED | looped, 0);
+    }
+
     /// Sets the steering tag of a frame that has come in. Where it came from stays.
     #[inline]
     pub fn steer(&mut self, tag: u16) {
-        self.tag = tag | self.tag & LOOPED;
+        self.tag = tag | self.tag & (LOOPED | RETURNS);
     }
 }

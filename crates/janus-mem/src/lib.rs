@@ -41,7 +41,9 @@ mod unmodeled {
     pub use arena::PageArena;
     pub use depot::{Depot, DepotStats, Posted, Slots};
     pub use equal::equal_bytes;
-    pub use frame::{Frame, HEADROOM, LENT, LOOPED, PacketBuf, SLOT_SIZE};
+    pub use frame::{
+        Frame, HEADROOM, LENT, LOOPED, PacketBuf, RETURNS, SLOT_SIZE, TURNED, TURNED_LOOPED,
+    };
     pub use growth::{Growth, TOUCH_QUEUE_MAX, Toucher};
     pub use part::Part;
     pub use pool::{MAGAZINE, Pool, RESERVE_MAX};

@@ -348,6 +348,13 @@ impl Builder {
         self
     }
 
+    /// With a daemon's device: programs of one user that name the same group may listen at the same ports of TCP, and new connections are
+    /// divided among them.
+    pub fn daemon_group(mut self, name: impl Into<String>) -> Builder {
+        self.partial.daemon_group = Some(name.into());
+        self
+    }
+
     /// Gives the interface one more address. [`build`](Builder::build) fails where it cannot be ours.
     ///
     /// ```

@@ -333,6 +333,7 @@ impl Shard {
         );
         let mut stack = ctx.stack.borrow_mut();
         stack.input(now, arrived, &mut walk);
+        forwarder.turn_back(leaving, &mut pool);
         forwarder.ring();
         let gone_astray = !forwarder.astray.is_empty();
         let datagrams = stack.udp_astray();

@@ -32,6 +32,9 @@ pub struct Descriptor {
 impl Descriptor {
     /// In a tag: the frame comes from another member, and has crossed no device.
     pub const INSIDE: u32 = 1;
+    /// In a tag: the frame may be for another member of a group. One that has no use for it sends it back with this in its tag, and answers
+    /// nothing.
+    pub const RETURNS: u32 = 2;
 }
 
 /// Bytes that a ring of `1 << log2` entries takes.

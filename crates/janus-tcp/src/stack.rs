@@ -64,6 +64,8 @@ pub struct Stack {
     orphans: usize,
     /// Frames between the passes: each stands where it was read until it is done.
     batch: Vec<Parsed>,
+    /// The segment in hand may be another program's: whether nothing here has use for it.
+    unwanted: Option<bool>,
 }
 
 impl Stack {
@@ -84,6 +86,7 @@ impl Stack {
             host: Host::new(&secrets, &interface),
             orphans: 0,
             batch: Vec::new(),
+            unwanted: None,
             env: Env::new(&secrets),
             rules: Rules::new(config, interface, secrets),
         };

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use janus_mem::{Depot, SLOT_SIZE};
+pub use janus_shm::NAME_MAX;
 use janus_shm::Welcome;
 use janus_wire::{Link, MacAddr, ethernet};
 
@@ -63,6 +64,8 @@ opaque!(Member);
 pub struct Wishes {
     /// Its name, for people.
     pub name: String,
+    /// Programs with which it divides connections to the ports that all of them listen at; empty: none.
+    pub group: String,
     /// Ports for connections that it begins.
     pub ports: u16,
     /// Cores that poll.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use janus_csb::ShardId;
-use janus_mem::{Frame, LENT, Pool};
+use janus_mem::{Frame, LENT, Pool, TURNED, TURNED_LOOPED};
 
 use crate::batch::BURST;
 use crate::core::batching::{Batching, Share};
@@ -25,6 +25,9 @@ const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// Turns after the end in which it still sends what the shards left.
 const LAST_TURNS: usize = 1_000;
+
+/// Bits of a frame's tag that are for the device.
+const KEPT: u16 = LENT | TURNED | TURNED_LOOPED;
 
 /// The most shards that can send through one core: what fits the upper byte of a frame's tag.
 pub(crate) const LINKS_MAX: usize = 256;
@@ -225,7 +228,7 @@ impl IoCore {
                 let kept = backlog.len();
                 link.tx.pop_each(backlog.room(), |mut frame| {
                     // The device may finish frames of several shards together: the tag says whose they are.
-                    frame.tag = frame.tag & LENT | u16::from(index as u8) << 8;
+                    frame.tag = frame.tag & KEPT | u16::from(index as u8) << 8;
                     let _ = backlog.push(frame);
                 });
                 self.dispatcher.steerer.learn(&backlog[kept..], link.shard);

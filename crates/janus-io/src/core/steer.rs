@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use janus_csb::policy::HeatSampler;
 use janus_csb::{FlowId, Held, IoEnd, ShardId, Steering, Tag};
-use janus_mem::{Frame, LOOPED};
+use janus_mem::{Frame, LOOPED, RETURNS};
 use janus_wire::classify::plain_tcp4;
 use janus_wire::{Class, FlowNames, Link, Stamps, Toeplitz, classify};
 
@@ -21,8 +21,8 @@ use crate::debug::opaque;
 use flow::{answered, flow_of};
 pub use sockets::SocketPorts;
 
-/// In a frame's tag there is a place for both.
-const _: () = assert!(LOOPED & Tag::MASK == 0);
+/// In a frame's tag there is a place for all.
+const _: () = assert!((LOOPED | RETURNS) & Tag::MASK == 0);
 
 /// Where a frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

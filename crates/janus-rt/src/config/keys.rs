@@ -72,6 +72,9 @@ keys! {
     /// Ports for connections that the program begins, of which the daemon gives it as many as it has to spare: a power of two.
     daemon_ports: Number<u16, 1> = 2048, expert;
 
+    /// Programs of one user that name the same group may listen at the same ports of TCP: new connections are divided among them.
+    daemon_group: Group, usually "none: a port is this program's alone";
+
     /// Further arguments for DPDK's environment, in one line; they go before what is chosen otherwise.
     dpdk_eal: Arguments = Vec::new(), expert;
 

@@ -478,6 +478,7 @@ fn what_is_said_of_any_key_is_shown() {
         dpdk_device = "net_null0"
         daemon_socket = "io.sock"
         daemon_ports = "256"
+        daemon_group = "web"
         dpdk_eal = "-m 64"
         dpdk_exception = "x0"
         dpdk_sleep_us = "7"

@@ -311,6 +311,7 @@ single! {
             false => Err(format!("`{text}` is not an interface name of at most 15 bytes")),
         }
     }, String::clone;
+    Group: String, "name", |text| Ok(text.to_owned()), String::clone;
     Device: String, "device", |text| Ok(text.to_owned()), String::clone;
     /// One line of arguments. A list would come joined by commas, which are part of some: it is not offered.
     Arguments: Vec<String>, "words", |text| Ok(text.split_whitespace().map(str::to_owned).collect()), |words| words.join(" ");

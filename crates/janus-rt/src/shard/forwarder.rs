@@ -16,6 +16,8 @@ use super::moves::Arrival;
 
 /// Frames that can wait to be taken in by a shard from other shards.
 pub(crate) const FORWARDS: u32 = 4096;
+/// Frames that are leaving, beyond which none is turned back.
+const TURNED_BACK_MAX: usize = 1024;
 
 /// Door of another shard: its ring for forwarded frames and its bell.
 #[derive(Clone)]
@@ -59,6 +61,8 @@ pub(crate) struct Forwarder {
     pub(crate) leaving: Leaving,
     /// Frames of this batch that stubs led here, where their flows are no more.
     pub(crate) astray: Vec<(FlowKey, Frame)>,
+    /// Frames of this batch that may be another program's.
+    pub(crate) back: Vec<Frame>,
     pub(crate) counters: ForwardCounters,
 }
 
@@ -71,6 +75,7 @@ impl Forwarder {
             doors,
             leaving: Leaving::default(),
             astray: Vec::new(),
+            back: Vec::new(),
             counters: ForwardCounters::default(),
         }
     }
@@ -111,6 +116,18 @@ impl Forwarder {
             Ok(()) => self.counters.waited += 1,
             Err(frame) => {
                 self.counters.dropped_waiting += 1;
+                pool.free(frame.buf);
+            }
+        }
+    }
+
+    /// Frames that may be another program's go out after what is `leaving`. Where much is already, they are lost: who sent them repeats them.
+    pub(crate) fn turn_back(&mut self, leaving: &mut Vec<Frame>, pool: &mut Pool) {
+        for frame in self.back.drain(..) {
+            if leaving.len() < TURNED_BACK_MAX {
+                leaving.push(frame);
+            } else {
+                self.counters.dropped_full += 1;
                 pool.free(frame.buf);
             }
         }
@@ -209,6 +226,10 @@ impl UnknownFlow for Walk<'_> {
                 self.pool.free(frame.buf);
             }
         }
+    }
+
+    fn give_back(&mut self, frame: Frame) {
+        self.forwarder.back.push(frame);
     }
 
     fn was_redirected(&self, tag: u16) -> bool {

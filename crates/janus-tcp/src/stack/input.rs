@@ -39,6 +39,11 @@ pub trait UnknownFlow {
     /// Takes a frame that the last [`UnknownFlow::place`] sent elsewhere.
     fn forward(&mut self, frame: Frame);
 
+    /// Takes a frame that [may be another program's](Frame::returns) and is nothing's here, turned back.
+    fn give_back(&mut self, frame: Frame) {
+        drop(frame);
+    }
+
     /// Takes a frame of a flow that lives at shard `to` by [`Stack::add_stub`], or gives it back, and it is dropped.
     /// Should the flow be over there, the frame must not go round in circles: its tag is to say that it
     /// [was redirected](UnknownFlow::was_redirected), and then it is not placed anywhere else.
@@ -250,6 +255,8 @@ impl Stack {
         far: bool,
     ) {
         let (candidate, key) = (parsed.candidate(), parsed.key());
+        let returns = frame.as_ref().is_some_and(Frame::returns);
+        self.unwanted = returns.then_some(false);
         let record = match candidate {
             NONE if !far => None,
             // It was filed since then, or never.
@@ -280,6 +287,12 @@ impl Stack {
                 }
             }
             None => self.unknown(parsed, frame, None, unknown),
+        }
+        if self.unwanted.take() == Some(true)
+            && let Some(mut frame) = frame.take()
+        {
+            frame.turn_back();
+            unknown.give_back(frame);
         }
     }
 

@@ -184,8 +184,11 @@ impl Line {
             number: state.last,
             udp,
             address,
-            group: String::new(),
-            share: Share::Alone,
+            group: self.wishes.group.clone(),
+            share: match udp || self.wishes.group.is_empty() {
+                true => Share::Alone,
+                false => Share::Join,
+            },
         };
         let until = Instant::now() + ANSWER_WITHIN;
         let mut asked = 0;

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use janus_mem::{HEADROOM, LOOPED, Pool, Posted};
+use janus_mem::{HEADROOM, LOOPED, Pool, Posted, RETURNS, TURNED, TURNED_LOOPED};
 use janus_shm::{Consumer, Descriptor, Producer, Violation};
 use rustix::fd::BorrowedFd;
 
@@ -13,6 +13,12 @@ use crate::backend::held::Held;
 use crate::batch::BURST;
 use crate::queue::{Batch, Caps, Queue, retire};
 
+/// What a daemon says of a frame, and what that is here; and when the frame is turned back.
+const MARKS: [(u32, u16); 2] = [(Descriptor::INSIDE, LOOPED), (Descriptor::RETURNS, RETURNS)];
+const BACK: [(u16, u32); 2] = [
+    (TURNED, Descriptor::RETURNS),
+    (TURNED_LOOPED, Descriptor::INSIDE),
+];
 /// Times in a row that a core is kept from sleeping because the daemon still has frames of ours.
 const AWAKE_FOR_SENDING_MAX: u32 = 64;
 
@@ -114,8 +120,8 @@ impl MemberQueue {
         for it in &got[..count] {
             match self.held.received(it.offset, it.len) {
                 Some(mut frame) => {
-                    if it.tag & Descriptor::INSIDE != 0 {
-                        frame.tag = LOOPED;
+                    for (theirs, ours) in MARKS {
+                        frame.tag |= if it.tag & theirs != 0 { ours } else { 0 };
                     }
                     frame.buf.prefetch();
                     let _ = out.push(frame);
@@ -208,14 +214,12 @@ impl MemberQueue {
         let mut burst = [Descriptor::default(); BURST];
         let mut count = 0;
         for frame in frames.pull().take(take) {
+            let marks = BACK.iter().filter(|(ours, _)| frame.tag & ours != 0);
+            let tag = marks.fold(0, |tag, (_, theirs)| tag | theirs);
             match self.held.send(frame) {
                 Ok((offset, len)) => {
                     let len = u32::from(len);
-                    burst[count] = Descriptor {
-                        offset,
-                        len,
-                        tag: 0,
-                    };
+                    burst[count] = Descriptor { offset, len, tag };
                     count += 1;
                 }
                 Err(foreign) => {

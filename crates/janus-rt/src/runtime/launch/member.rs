@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use janus_io::member::{Member, Wishes};
+use janus_io::member::{Member, NAME_MAX, Wishes};
 use janus_mem::{Depot, Growth};
 use janus_tcp::{IpCidr, PortBlock};
 
@@ -44,8 +44,14 @@ pub(super) fn open(
         let problem = "a power of two, please: 256, 512, 1024 …";
         return Err(ConfigError::value("daemon_ports", problem.into()).into());
     }
+    let group = settings.daemon_group.clone();
+    if (group.as_ref()).is_some_and(|it| !(1..=NAME_MAX).contains(&it.len())) {
+        let problem = format!("a name of at most {NAME_MAX} bytes, please");
+        return Err(ConfigError::value("daemon_group", problem).into());
+    }
     let wishes = Wishes {
         name: program(),
+        group: group.unwrap_or_default(),
         ports: settings.daemon_ports,
         queues: settings.queues(),
     };

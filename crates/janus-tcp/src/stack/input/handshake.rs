@@ -28,6 +28,7 @@ impl Stack {
     ) -> Option<ConnSlot> {
         let listener = self.index.listeners.find(p.key(), p.hash());
         if p.flags().contains(Flags::RST) {
+            self.goes_back();
             return None;
         }
         match listener {
@@ -35,7 +36,7 @@ impl Stack {
             Some(id) if p.flags().contains(Flags::SYN) => {
                 self.syn_for_listener(id, p, frame, old);
             }
-            Some(_) => {}
+            Some(_) => _ = self.goes_back(),
             None => self.reset_reply(p),
         }
         None
@@ -60,9 +61,17 @@ impl Stack {
         self.ip().reply(&segment);
     }
 
-    /// RST for a segment that belongs to nothing (section 3.10.7.1).
+    /// Whether the segment in hand, for which there is no use here, goes back to who brought it.
+    fn goes_back(&mut self) -> bool {
+        self.unwanted = self.unwanted.map(|_| true);
+        self.unwanted.is_some()
+    }
+
+    /// RST for a segment that belongs to nothing (section 3.10.7.1), unless it may be another program's.
     pub(crate) fn reset_reply(&mut self, p: &Parsed) {
-        if let Some(reset) = Outgoing::reset_for(p) {
+        if !self.goes_back()
+            && let Some(reset) = Outgoing::reset_for(p)
+        {
             self.ip().reply(&reset);
         }
     }
