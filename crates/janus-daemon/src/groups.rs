@@ -50,7 +50,7 @@ pub(crate) struct Left {
     pub(crate) empty: bool,
 }
 
-/// The place of a segment.
+/// Where a segment goes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Way {
     pub(crate) slot: Slot,
@@ -64,6 +64,13 @@ pub(crate) struct Groups {
     strays: Strays,
 }
 
+impl Seat {
+    fn weight(&self, class: usize, key: (u64, u64)) -> (u64, Slot) {
+        let words = [class as u64, self.identity.into()];
+        (siphash_1_3(key, words), self.slot)
+    }
+}
+
 impl Group {
     fn seat(&self, slot: Slot) -> Option<&Seat> {
         self.seats.iter().find(|it| it.slot == slot)
@@ -74,11 +81,36 @@ impl Group {
     }
 
     fn divide(&mut self, key: (u64, u64)) {
-        for (class, owner) in (0..).zip(&mut self.classes) {
-            let weight = |it: &&Seat| siphash_1_3(key, [class, it.identity.into()]);
+        for (class, owner) in self.classes.iter_mut().enumerate() {
             let listening = self.seats.iter().filter(|it| it.listens);
-            *owner = listening.max_by_key(weight).map(|it| it.slot);
+            let first = listening.max_by_key(|it| it.weight(class, key));
+            *owner = first.map(|it| it.slot);
         }
+    }
+
+    /// Who gets this class once `by` does not listen any more, which may be known here already.
+    fn heir(&self, by: Slot, class: usize, key: (u64, u64)) -> Option<Slot> {
+        let weight = |it: &&Seat| it.weight(class, key);
+        let bound = self.seat(by).filter(|it| it.listens).map(|it| weight(&it));
+        let listening = self.seats.iter().filter(|it| it.listens);
+        let below = listening.filter(|it| bound.is_none_or(|bound| weight(it) < bound));
+        below.max_by_key(weight).map(|it| it.slot)
+    }
+
+    /// Where a flow may be that `by` does not have.
+    fn unasked(&self, by: Slot, known: Option<Stray>) -> Option<Stray> {
+        if known.is_some_and(|it| it.slot != by) {
+            return known;
+        }
+        let asked = known.map_or(0, |it| it.asked) | 1_u128 << by;
+        let mut fresh = self
+            .seats
+            .iter()
+            .filter(|it| asked & 1_u128 << it.slot == 0);
+        fresh.next().map(|it| Stray {
+            slot: it.slot,
+            asked,
+        })
     }
 
     /// Where a new connection of this class goes; where none listens, to one that refuses it.
@@ -182,46 +214,35 @@ impl Groups {
         siphash_1_3_flow(self.key, flow) as usize % CLASSES
     }
 
-    /// Where a segment goes. `opens`: it asks for a connection.
-    pub(crate) fn way(&self, flow: &FlowKey, opens: bool) -> Option<Way> {
+    /// Where a segment goes first. One that asks for a connection too: where an old one of the same ports is, that knows best when they may
+    /// be used anew.
+    pub(crate) fn way(&self, flow: &FlowKey) -> Option<Slot> {
         let group = self.groups.get(&flow.local_port())?;
         let stray = self.strays.get(flow).map(|it| it.slot);
-        match stray.and_then(|slot| group.seat(slot)) {
-            // The port of an old connection that is used anew: who had that knows best when.
-            Some(seat) => Some(Way {
-                slot: seat.slot,
-                returns: !(opens && seat.listens),
-            }),
-            None => Some(Way {
-                slot: group.home(self.class(flow))?,
-                returns: !opens,
-            }),
-        }
+        let stray = stray.filter(|slot| group.seat(*slot).is_some());
+        stray.or_else(|| group.home(self.class(flow)))
     }
 
     /// Where a segment goes that `by` has no use for: to who has not been asked yet. At last it goes to where a new one would, for good: there
-    /// it is answered as what belongs to no connection.
+    /// it is answered as what belongs to no connection. `opens`: it asks for a connection, and `by` has just closed its listener.
     pub(crate) fn next(&mut self, by: Slot, flow: &FlowKey, opens: bool) -> Option<Way> {
         let class = self.class(flow);
         let group = self.groups.get(&flow.local_port())?;
-        let known = self.strays.get(flow).copied();
-        let known = known.filter(|it| group.seat(it.slot).is_some());
-        if let Some(Stray { slot, .. }) = known.filter(|it| it.slot != by) {
-            let returns = true;
-            return Some(Way { slot, returns });
+        let next = match opens {
+            true => group.heir(by, class, self.key).map(Stray::at),
+            false => {
+                let known = self.strays.get(flow).copied();
+                let known = known.filter(|it| group.seat(it.slot).is_some());
+                group.unasked(by, known)
+            }
+        };
+        match next {
+            Some(stray) => self.strays.put(*flow, stray),
+            None => self.strays.remove(flow),
         }
-        let asked = known.map_or(0, |it| it.asked) | 1_u128 << by;
-        let fresh = |it: &&Seat| !opens && asked & 1_u128 << it.slot == 0;
-        if let Some(slot) = group.seats.iter().find(fresh).map(|it| it.slot) {
-            self.strays.put(*flow, Stray { slot, asked });
-            let returns = true;
-            return Some(Way { slot, returns });
-        }
-        self.strays.remove(flow);
-        let returns = false;
         Some(Way {
-            slot: group.home(class)?,
-            returns,
+            slot: next.map(|it| it.slot).or_else(|| group.home(class))?,
+            returns: next.is_some(),
         })
     }
 }
@@ -245,6 +266,12 @@ struct Stray {
     slot: Slot,
     /// Members that do not have it, a bit for each.
     asked: u128,
+}
+
+impl Stray {
+    fn at(slot: Slot) -> Stray {
+        Stray { slot, asked: 0 }
+    }
 }
 
 const _: () = assert!(crate::MEMBERS_MAX <= u128::BITS as usize);
@@ -363,54 +390,52 @@ mod tests {
         );
         assert!(!groups.has(80, 0));
         assert_eq!(groups.gone(2), [gone(true, true)]);
-        assert_eq!(groups.way(&flow(1), true), None);
+        assert_eq!(groups.way(&flow(1)), None);
     }
 
     #[test]
     fn each_is_asked_once_and_who_keeps_a_segment_gets_the_next() {
         let mut groups = group(&[0, 1, 2]);
-        let first = groups.way(&flow(1), false).unwrap();
-        assert!(first.returns);
-        let second = groups.next(first.slot, &flow(1), false).unwrap();
-        assert!(second.returns && second.slot != first.slot);
-        assert_eq!(groups.way(&flow(1), false), Some(second));
+        let first = groups.way(&flow(1)).unwrap();
+        let second = groups.next(first, &flow(1), false).unwrap();
+        assert!(second.returns && second.slot != first);
+        assert_eq!(groups.way(&flow(1)), Some(second.slot));
         // One that was on its way to the first meanwhile.
-        assert_eq!(groups.next(first.slot, &flow(1), false), Some(second));
+        assert_eq!(groups.next(first, &flow(1), false), Some(second));
         let third = groups.next(second.slot, &flow(1), false).unwrap();
-        assert!(third.returns && third.slot != first.slot && third.slot != second.slot);
-        let opens = Way {
+        assert!(third.returns && third.slot != first && third.slot != second.slot);
+        let last = groups.next(third.slot, &flow(1), false);
+        let home = Way {
+            slot: first,
             returns: false,
-            ..third
         };
-        assert_eq!(
-            groups.way(&flow(1), true),
-            Some(opens),
-            "its old one may live"
-        );
-        groups.release(80, third.slot);
-        assert_eq!(groups.way(&flow(1), true), Some(third));
-        let last = groups.next(third.slot, &flow(1), false).unwrap();
-        assert!(!last.returns && groups.strays.get(&flow(1)).is_none());
+        assert_eq!(last, Some(home));
+        assert_eq!(groups.strays.get(&flow(1)), None);
     }
 
     #[test]
-    fn a_request_that_comes_back_from_one_that_listens_no_more_goes_to_one_that_does() {
+    fn a_request_that_comes_back_from_one_that_listens_no_more_goes_to_its_heir() {
         let mut groups = group(&[0, 1, 2]);
-        let first = groups.way(&flow(1), false).unwrap();
-        let second = groups.next(first.slot, &flow(1), false).unwrap();
-        groups.release(80, second.slot);
-        assert_eq!(groups.way(&flow(1), true), Some(second));
-        let to = groups.next(second.slot, &flow(1), true).unwrap();
-        assert!(!to.returns && to.slot != second.slot);
-        assert_eq!(groups.way(&flow(1), true), Some(to), "and is no stray");
+        let first = groups.way(&flow(1)).unwrap();
+        // It has closed its listener, and that is not known yet.
+        let heir = groups.next(first, &flow(1), true).unwrap();
+        assert!(heir.returns && heir.slot != first);
+        groups.release(80, first);
+        assert_eq!(groups.next(first, &flow(1), true), Some(heir));
+        groups.strays.remove(&flow(1));
+        assert_eq!(groups.way(&flow(1)), Some(heir.slot), "without any stray");
+        let third = groups.next(heir.slot, &flow(1), true).unwrap();
+        assert!(third.returns && third.slot != first && third.slot != heir.slot);
+        let last = groups.next(third.slot, &flow(1), true).unwrap();
+        assert!(!last.returns);
     }
 
     #[test]
     fn strays_are_bounded_and_none_leads_to_who_is_gone() {
         let mut groups = group(&[0, 1, 2]);
         for number in 0..3 * STRAYS_MAX as u32 {
-            let home = groups.way(&flow(number), false).unwrap();
-            groups.next(home.slot, &flow(number), false);
+            let home = groups.way(&flow(number)).unwrap();
+            groups.next(home, &flow(number), false);
         }
         let Strays { young, old } = &groups.strays;
         assert!(young.len() + old.len() <= STRAYS_MAX);

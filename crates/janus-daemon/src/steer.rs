@@ -6,7 +6,6 @@ use janus_wire::proto::{TCP, UDP};
 use janus_wire::tcp::Flags;
 use janus_wire::{Class, FlowKey, Link, classify};
 
-use crate::groups::Way;
 use crate::ports::{Owner, Port, Ports, Slot};
 
 /// Pieces whose packets' beginnings are remembered.
@@ -79,11 +78,7 @@ fn by_flow(ports: &Ports, flow: &FlowKey, opens: bool, core: u8) -> To {
     if opens && !ports.groups.is_heard(number) && ports.is_kept(port) {
         return To::Kept;
     }
-    match ports.groups.way(flow, opens) {
-        Some(Way { slot, returns }) if returns => To::Returns(slot, core),
-        Some(Way { slot, .. }) => To::Member(slot, core),
-        None => To::Closed,
-    }
+    (ports.groups.way(flow)).map_or(To::Closed, |slot| To::Returns(slot, core))
 }
 
 /// Of what speaks about a flow, or is a part of what belongs to it: a member could not send it back.

@@ -1,6 +1,7 @@
 //! A daemon on a wire in memory, members that join it as programs do, and a client at the wire's other end. What needs a process of its own to
 //! die runs this program again.
 
+mod groups;
 mod hostile;
 mod world;
 
@@ -13,12 +14,10 @@ use world::{MEMBER, World, serve};
 #[test]
 fn a_member_that_is_killed() {
     if let Ok(text) = std::env::var(MEMBER) {
-        let (socket, port) = text.split_once(' ').expect("a socket and a port");
-        serve(
-            socket.into(),
-            port.parse().expect("a port"),
-            "the killed one",
-        );
+        let mut words = text.split(' ');
+        let mut word = || words.next().expect("a socket, a port and a group");
+        let (socket, port, group) = (word().into(), word(), word());
+        serve(socket, group, port.parse().expect("a port"), "killed");
     }
 }
 
@@ -86,7 +85,7 @@ fn a_dead_members_port_is_kept_and_given_to_its_successor() {
     let world = World::new("death");
     let other = world.member(81, "other");
     let mut killed = world.process(80);
-    assert_eq!(world.asks(80, "hello").unwrap(), "the killed one: hello");
+    assert_eq!(world.asks(80, "hello").unwrap(), "killed: hello");
     killed.kill().expect("it runs");
     killed.wait().expect("it has ended");
     let begin = Instant::now();

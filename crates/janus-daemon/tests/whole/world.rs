@@ -3,17 +3,20 @@
 use std::future::Future;
 use std::io::{Error, ErrorKind, Result};
 use std::net::Shutdown;
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use janus::net::{TcpListener, TcpStream};
-use janus::{BackendChoice, Handle, Runtime, wire};
-use janus_daemon::{Counters, Daemon, Settings, Stop};
+use janus::net::{TcpListener, TcpStream, UdpSocket};
+use janus::{AbortHandle, BackendChoice, Builder, Handle, Runtime, wire};
+use janus_daemon::{Counters, Daemon, Rule, Settings, Stop};
+use janus_io::{Backend, Batch, Caps, Queue};
+use janus_mem::Pool;
 use janus_wire::Link;
 
 /// Says to a process what it is.
@@ -23,6 +26,7 @@ const LONG: Duration = Duration::from_secs(10);
 
 pub(crate) struct World {
     pub(crate) socket: PathBuf,
+    device: Device,
     stop: Stop,
     counters: Arc<Counters>,
     daemon: JoinHandle<()>,
@@ -35,6 +39,58 @@ pub(crate) struct World {
 pub(crate) struct Member {
     handle: Handle,
     thread: JoinHandle<()>,
+    accepts: Option<AbortHandle>,
+}
+
+/// The wire's near end, which outlives the daemon that has it.
+#[derive(Clone)]
+struct Device(Arc<Mutex<Option<Box<dyn Queue>>>>);
+
+impl Backend for Device {
+    fn open(self: Box<Self>, _queues: usize) -> Result<Vec<Box<dyn Queue>>> {
+        let queue = self.0.lock().unwrap().take();
+        Ok(vec![Box::new(Opened { queue, of: *self })])
+    }
+}
+
+struct Opened {
+    /// `None`: it is given back.
+    queue: Option<Box<dyn Queue>>,
+    of: Device,
+}
+
+impl Opened {
+    fn queue(&mut self) -> &mut Box<dyn Queue> {
+        self.queue.as_mut().expect("one daemon at a time")
+    }
+}
+
+impl Queue for Opened {
+    fn caps(&self) -> &Caps {
+        self.queue.as_ref().expect("one daemon at a time").caps()
+    }
+
+    fn rx_burst(&mut self, pool: &mut Pool, out: &mut Batch) {
+        self.queue().rx_burst(pool, out);
+    }
+
+    fn tx_burst(&mut self, pool: &mut Pool, frames: &mut Batch, done: &mut Batch) {
+        self.queue().tx_burst(pool, frames, done);
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.queue.as_ref()?.wait_fd()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.queue().arm()
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        *self.of.0.lock().unwrap() = self.queue.take();
+    }
 }
 
 /// A runtime on a thread, which waits to be told what to do.
@@ -49,7 +105,7 @@ fn start(runtime: Runtime) -> (Handle, JoinHandle<()>) {
 }
 
 /// Runs a future on a runtime, and waits for what it gives.
-fn on<R, F>(handle: &Handle, make: impl FnOnce() -> F + Send + 'static) -> R
+pub(crate) fn on<R, F>(handle: &Handle, make: impl FnOnce() -> F + Send + 'static) -> R
 where
     R: Send + 'static,
     F: Future<Output = R> + 'static,
@@ -109,20 +165,47 @@ fn asks(handle: &Handle, port: u16, text: &str, within: Duration) -> Result<Stri
     })
 }
 
-fn member_runtime(socket: PathBuf) -> Runtime {
-    let builder = Runtime::builder().ignore_environment().cores(1);
+/// `group`: of no group if it is empty.
+fn member_runtime(socket: PathBuf, group: &str) -> Runtime {
+    let mut builder = Runtime::builder().ignore_environment().cores(1);
+    if !group.is_empty() {
+        builder = builder.daemon_group(group);
+    }
     let builder = builder.packet_buffers(4_096).max_connections(4_096);
     let built = builder.backend(BackendChoice::Daemon { socket }).build();
     built.expect("the daemon takes it in")
 }
 
 /// A process that is a member, for as long as it lives.
-pub(crate) fn serve(socket: PathBuf, port: u16, name: &'static str) {
+pub(crate) fn serve(socket: PathBuf, group: &str, port: u16, name: &'static str) {
     let main = move || async move {
         let listener = TcpListener::bind((OURS, port)).await.expect("a port");
         answers(listener, name).await;
     };
-    member_runtime(socket).run(main).expect("it is killed");
+    let runtime = member_runtime(socket, group);
+    runtime.run(main).expect("it is killed");
+}
+
+fn builder(address: &str, backend: BackendChoice) -> Builder {
+    let builder = Runtime::builder().ignore_environment().cores(1);
+    let builder = builder.packet_buffers(8_192).max_connections(4_096);
+    let address = address.parse().expect("an address");
+    builder.address(address).backend(backend)
+}
+
+/// A daemon that any user may ask.
+fn daemon(socket: PathBuf, device: Device) -> (Stop, Arc<Counters>, JoinHandle<()>) {
+    let ports = 1..=u16::MAX;
+    let settings = Settings {
+        socket,
+        allow: vec![Rule { user: None, ports }],
+        signals: false,
+    };
+    let device = BackendChoice::Custom(Box::new(device));
+    let daemon = Daemon::open(builder("192.0.2.1/24", device), &settings).expect("a daemon");
+    let (stop, counters) = (daemon.stop(), daemon.counters());
+    let thread = std::thread::spawn(move || daemon.run().expect("it is stopped"));
+    (stop, counters, thread)
 }
 
 impl World {
@@ -136,24 +219,15 @@ impl World {
             ..wire::Config::default()
         };
         let (near, far) = wire::pair(config).expect("a wire");
-        let on = |end, address: &str| {
-            let builder = Runtime::builder().ignore_environment().cores(1);
-            let builder = builder.packet_buffers(8_192).max_connections(4_096);
-            let address = address.parse().expect("an address");
-            builder.address(address).backend(BackendChoice::wire(end))
-        };
-        let settings = Settings {
-            socket: socket.clone(),
-            allow: Vec::new(),
-            signals: false,
-        };
-        let daemon = Daemon::open(on(near, "192.0.2.1/24"), &settings).expect("a daemon");
-        let (stop, counters) = (daemon.stop(), daemon.counters());
-        let daemon = std::thread::spawn(move || daemon.run().expect("it is stopped"));
-        let client = on(far, "192.0.2.2/24").build().expect("a client");
-        let (client, client_thread) = start(client);
+        let near: Box<dyn Backend> = Box::new(near);
+        let near = near.open(1).expect("an end").remove(0);
+        let device = Device(Arc::new(Mutex::new(Some(near))));
+        let (stop, counters, daemon) = daemon(socket.clone(), device.clone());
+        let client = builder("192.0.2.2/24", BackendChoice::wire(far));
+        let (client, client_thread) = start(client.build().expect("a client"));
         World {
             socket,
+            device,
             stop,
             counters,
             daemon,
@@ -162,17 +236,42 @@ impl World {
         }
     }
 
+    /// The daemon ends as one that is killed, and another follows.
+    pub(crate) fn restart(mut self) -> World {
+        self.stop.stop();
+        self.daemon.join().expect("an end");
+        std::fs::write(&self.socket, "").expect("a file where the socket was");
+        (self.stop, self.counters, self.daemon) = daemon(self.socket.clone(), self.device.clone());
+        self
+    }
+
     /// A member that serves a port.
     pub(crate) fn try_member(&self, port: u16, name: &'static str) -> Result<Member> {
-        let (handle, thread) = start(member_runtime(self.socket.clone()));
-        let member = Member { handle, thread };
+        self.try_member_of("", port, name)
+    }
+
+    /// A member that serves a port with others of its group.
+    pub(crate) fn try_member_of(
+        &self,
+        group: &str,
+        port: u16,
+        name: &'static str,
+    ) -> Result<Member> {
+        let (handle, thread) = start(member_runtime(self.socket.clone(), group));
+        let mut member = Member {
+            handle,
+            thread,
+            accepts: None,
+        };
         let bound = on(&member.handle, move || async move {
             let listener = TcpListener::bind((OURS, port)).await?;
-            drop(janus::spawn(answers(listener, name)));
-            Ok(())
+            Ok(janus::spawn(answers(listener, name)).abort_handle())
         });
         match bound {
-            Ok(()) => Ok(member),
+            Ok(accepts) => {
+                member.accepts = Some(accepts);
+                Ok(member)
+            }
             Err(error) => {
                 member.ends();
                 Err(error)
@@ -184,21 +283,30 @@ impl World {
         self.try_member(port, name).expect("its port")
     }
 
+    pub(crate) fn member_of(&self, group: &str, port: u16, name: &'static str) -> Member {
+        self.try_member_of(group, port, name).expect("its port")
+    }
+
     /// A member that is a process, and serves.
     pub(crate) fn process(&self, port: u16) -> Child {
-        let this = std::env::current_exe().expect("a path");
-        let text = format!("{} {port}", self.socket.display());
-        let child = Command::new(this)
-            .args(["--exact", "a_member_that_is_killed"])
-            .env(MEMBER, text)
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("it runs");
+        let child = self.process_of("", port);
         let begin = Instant::now();
         while self.asks_for(port, "", Duration::from_millis(200)).is_err() {
             assert!(begin.elapsed() < LONG, "it does not serve");
         }
         child
+    }
+
+    /// One that serves soon with others of its group.
+    pub(crate) fn process_of(&self, group: &str, port: u16) -> Child {
+        let this = std::env::current_exe().expect("a path");
+        let text = format!("{} {port} {group}", self.socket.display());
+        Command::new(this)
+            .args(["--exact", "a_member_that_is_killed"])
+            .env(MEMBER, text)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("it runs")
     }
 
     /// What is answered at a port.
@@ -208,6 +316,10 @@ impl World {
 
     pub(crate) fn asks_for(&self, port: u16, text: &str, within: Duration) -> Result<String> {
         asks(&self.client, port, text, within)
+    }
+
+    pub(crate) fn client(&self) -> &Handle {
+        &self.client
     }
 
     /// The client takes connections, and closes them.
@@ -249,6 +361,20 @@ impl Member {
 
     pub(crate) fn asks(&self, port: u16, text: &str) -> Result<String> {
         asks(&self.handle, port, text, LONG)
+    }
+
+    pub(crate) fn binds_udp(&self, port: u16) -> Result<()> {
+        on(&self.handle, move || async move {
+            let socket = UdpSocket::bind((OURS, port)).await?;
+            // For as long as the member lives.
+            std::mem::forget(socket);
+            Ok(())
+        })
+    }
+
+    /// It closes its listener, and keeps its connections.
+    pub(crate) fn listens_no_more(&self) {
+        self.accepts.as_ref().expect("it listens").abort();
     }
 
     pub(crate) fn ends(self) {

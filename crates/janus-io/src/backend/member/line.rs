@@ -1,6 +1,6 @@
 //! The line to the daemon: how it is dialed, what is asked and answered on it, and what becomes of the rings when it breaks. A thread listens.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,6 +27,8 @@ use super::{MemberCounters, Wishes};
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// How long a daemon that hangs is waited for at the end.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// Ports that were given back and are remembered.
+const RELEASED_MAX: usize = 64;
 /// Pauses between attempts: at first, and at most.
 const REDIAL: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(200)];
 
@@ -71,6 +73,8 @@ struct State {
     answers: BTreeMap<u32, Result<u16, Refusal>>,
     /// Claims that were granted, made again when there is another daemon.
     granted: Vec<Claim>,
+    /// Ports of TCP that were given back last: connections may be there yet, which another daemon is told of.
+    released: VecDeque<Claim>,
     /// Queues that are open.
     open: usize,
     listens: bool,
@@ -110,7 +114,7 @@ impl Line {
     ) -> io::Result<Arc<Line>> {
         let bells: io::Result<Vec<_>> = (0..wishes.queues).map(|_| Bell::pair()).collect();
         let bells = bells?;
-        let hello = hello(wishes, 0, 0);
+        let hello = hello(wishes, 0, (0, wishes.ports));
         let Session {
             link,
             welcome,
@@ -134,6 +138,7 @@ impl Line {
                 last: 0,
                 answers: BTreeMap::new(),
                 granted: Vec::new(),
+                released: VecDeque::new(),
                 open: 0,
                 listens: false,
             }),
@@ -197,6 +202,7 @@ impl Line {
                 let port = answer?;
                 claim.address.set_port(port);
                 self.bit(udp, port, |word, bit| word.fetch_or(bit, Ordering::Relaxed));
+                state.released.retain(|it| !is_at(it, udp, port));
                 state.granted.push(claim);
                 return Ok(port);
             }
@@ -218,17 +224,23 @@ impl Line {
 
     pub(super) fn release(&self, udp: bool, port: u16) {
         let mut state = self.lock();
-        let same = |it: &Claim| it.udp == udp && it.address.port() == port;
-        let Some(at) = state.granted.iter().position(same) else {
+        let had = state.granted.iter().position(|it| is_at(it, udp, port));
+        let Some(claim) = had.map(|at| state.granted.swap_remove(at)) else {
             return;
         };
-        let number = state.granted.swap_remove(at).number;
+        let number = claim.number;
         self.bit(udp, port, |word, bit| {
             word.fetch_and(!bit, Ordering::Relaxed)
         });
         if let Some(link) = &state.link {
             // One that does not listen any more is gone soon.
             let _ = link.send(&Message::Release { number }, &[]);
+        }
+        if !udp {
+            state.released.push_back(claim);
+            if state.released.len() > RELEASED_MAX {
+                state.released.pop_front();
+            }
         }
     }
 
@@ -295,6 +307,9 @@ impl Line {
             }
             return;
         }
+        if state.released.iter().any(|it| it.number == number) {
+            return;
+        }
         state.answers.insert(number, answer);
         self.changed.notify_all();
     }
@@ -332,7 +347,7 @@ impl Line {
         let [mut pause, most] = REDIAL;
         let (mut said, hello) = (
             String::new(),
-            hello(&self.wishes, self.welcome.member, self.welcome.ports.0),
+            hello(&self.wishes, self.welcome.member, self.welcome.ports),
         );
         loop {
             if self.lock().open == 0 {
@@ -364,7 +379,7 @@ impl Line {
             welcome,
             ends,
         } = session;
-        let device = |it: &Welcome| (it.mac, it.mtu, it.checksums, it.ports.0);
+        let device = |it: &Welcome| (it.mac, it.mtu, it.checksums, it.ports);
         if device(&welcome) != device(&self.welcome) {
             let text = "the new daemon has another device, or has given this program's ports away: restart the program";
             return Err(io::Error::other(text));
@@ -372,6 +387,11 @@ impl Line {
         let mut state = self.lock();
         for claim in &state.granted {
             link.send(&Message::Claim(claim.clone()), &[])?;
+        }
+        for claim in &state.released {
+            let number = claim.number;
+            link.send(&Message::Claim(claim.clone()), &[])?;
+            link.send(&Message::Release { number }, &[])?;
         }
         link.send(&Message::Ready, &[])?;
         state.link = Some(Arc::new(link));
@@ -443,14 +463,19 @@ impl Berth {
     }
 }
 
-fn hello(wishes: &Wishes, member: u32, first: u16) -> Hello {
+fn is_at(claim: &Claim, udp: bool, port: u16) -> bool {
+    claim.udp == udp && claim.address.port() == port
+}
+
+/// `ports`: the first that it had, or 0, and how many; were it to ask for more than it had, those would be the next member's.
+fn hello(wishes: &Wishes, member: u32, ports: (u16, u16)) -> Hello {
     Hello {
         versions: (VERSION, VERSION),
         name: wishes.name.clone(),
         mode: Mode::Isolated,
         cores: wishes.queues as u8,
         member,
-        ports: (first, wishes.ports),
+        ports,
     }
 }
 

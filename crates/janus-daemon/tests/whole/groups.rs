@@ -1,0 +1,253 @@
+//! Members that have a port together, under connections that never rest.
+
+use std::io::{Error, ErrorKind, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use janus::net::TcpStream;
+
+use crate::world::{Member, World, on};
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// A connection of the client's, on which requests follow each other.
+struct Call {
+    /// The name of the member that has taken it.
+    at: String,
+    answered: Arc<AtomicU64>,
+    hangs_up: Arc<AtomicBool>,
+    over: Receiver<Result<()>>,
+}
+
+/// Reads until the member has said its name.
+async fn name(stream: &TcpStream) -> Result<String> {
+    let mut said = Vec::new();
+    while !said.ends_with(b": ") {
+        let mut into = [0];
+        if stream.read(&mut into).await? == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        said.extend(into);
+    }
+    said.truncate(said.len() - 2);
+    String::from_utf8(said).map_err(Error::other)
+}
+
+/// Asks, and checks every byte of the answer, again and again.
+async fn talk(stream: &TcpStream, answered: &AtomicU64, hangs_up: &AtomicBool) -> Result<()> {
+    let mut into = vec![0; 4_000];
+    while !hangs_up.load(Ordering::Relaxed) {
+        let round = answered.load(Ordering::Relaxed);
+        let bytes = (0..into.len() as u64).map(|at| (at * 7 + round * 31) as u8);
+        let said: Vec<u8> = bytes.collect();
+        stream.write_all(&said).await?;
+        let mut got = 0;
+        while got < said.len() {
+            match stream.read(&mut into[got..]).await? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                count => got += count,
+            }
+        }
+        if into != said {
+            return Err(Error::other("another answer"));
+        }
+        answered.fetch_add(1, Ordering::Relaxed);
+        janus::time::sleep(Duration::from_millis(3)).await;
+    }
+    Ok(())
+}
+
+fn calls(world: &World, port: u16, count: usize) -> Vec<Call> {
+    let one = |_| {
+        let (names, named) = channel();
+        let (tells, over) = channel();
+        let answered: Arc<AtomicU64> = Arc::default();
+        let hangs_up: Arc<AtomicBool> = Arc::default();
+        let (counts, until) = (answered.clone(), hangs_up.clone());
+        on(world.client(), move || async move {
+            drop(janus::spawn(async move {
+                let all = async {
+                    let stream = TcpStream::connect(("192.0.2.1", port)).await?;
+                    names.send(name(&stream).await?).expect("it is waited for");
+                    talk(&stream, &counts, &until).await
+                };
+                let ended = all.await;
+                let _ = tells.send(ended);
+            }));
+        });
+        let at = named.recv_timeout(LONG).expect("a name in time");
+        Call {
+            at,
+            answered,
+            hangs_up,
+            over,
+        }
+    };
+    (0..count).map(one).collect()
+}
+
+fn at(calls: &[Call], name: &str) -> usize {
+    calls.iter().filter(|it| it.at == name).count()
+}
+
+/// Each has had answers since.
+fn go_on<'a>(calls: impl IntoIterator<Item = &'a Call>, when: &str) {
+    let answered = |it: &Call| it.answered.load(Ordering::Relaxed);
+    let since: Vec<_> = (calls.into_iter()).map(|it| (it, answered(it))).collect();
+    let begin = Instant::now();
+    for (call, before) in since {
+        while answered(call) < before + 3 {
+            if let Ok(ended) = call.over.try_recv() {
+                panic!("{when}: one at {} has ended: {ended:?}", call.at);
+            }
+            let at = &call.at;
+            assert!(begin.elapsed() < LONG, "{when}: one at {at} has stopped");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn hang_up(calls: Vec<Call>) {
+    for call in &calls {
+        call.hangs_up.store(true, Ordering::Relaxed);
+    }
+    for call in calls {
+        let ended = call.over.recv_timeout(LONG).expect("an end in time");
+        ended.expect("all its answers");
+    }
+}
+
+/// Waits until a member of this name gets connections.
+fn is_reached(world: &World, port: u16, name: &str) {
+    let begin = Instant::now();
+    while world.asks(port, "").unwrap() != format!("{name}: ") {
+        assert!(begin.elapsed() < LONG, "no connection reaches {name}");
+    }
+}
+
+fn end<const N: usize>(members: [Member; N]) {
+    members.into_iter().for_each(Member::ends);
+}
+
+#[test]
+fn connections_are_divided_among_a_group_and_no_other_gets_its_port() {
+    let world = World::new("divided");
+    let one = world.member_of("web", 80, "one");
+    let two = world.member_of("web", 80, "two");
+    let all = calls(&world, 80, 40);
+    for name in ["one", "two"] {
+        assert!(at(&all, name) >= 5, "{name} has {}", at(&all, name));
+    }
+    let three = world.member_of("web", 80, "three");
+    let more = calls(&world, 80, 60);
+    for name in ["one", "two", "three"] {
+        assert!(at(&more, name) >= 5, "{name} has {}", at(&more, name));
+    }
+    for (group, name) in [("mail", "another group"), ("", "no group")] {
+        let refused = world.try_member_of(group, 80, name).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::AddrInUse, "{name}: {refused}");
+    }
+    let alone = world.member(81, "alone");
+    let refused = world.try_member_of("web", 81, "four").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::AddrInUse, "{refused}");
+    // A port of UDP is one member's, of whatever group.
+    assert!(one.binds_udp(53).is_ok());
+    let refused = two.binds_udp(53).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::AddrInUse, "{refused}");
+    go_on(all.iter().chain(&more), "at the end");
+    hang_up(all);
+    hang_up(more);
+    end([one, two, three, alone]);
+    let counters = world.ends();
+    assert_eq!((counters.died.get(), counters.cut_off.get()), (0, 0));
+    assert_eq!(counters.refused.get(), 0);
+}
+
+#[test]
+fn who_joins_or_goes_disturbs_no_connection_of_another() {
+    let world = World::new("change");
+    let (one, two) = (
+        world.member_of("web", 80, "one"),
+        world.member_of("web", 80, "two"),
+    );
+    let mut all = calls(&world, 80, 40);
+    let three = world.member_of("web", 80, "three");
+    go_on(&all, "one joins");
+    all.extend(calls(&world, 80, 40));
+    let mut killed = world.process_of("web", 80);
+    is_reached(&world, 80, "killed");
+    go_on(&all, "a process joins");
+    let mut doomed = calls(&world, 80, 40);
+    all.extend(doomed.extract_if(.., |it| it.at != "killed"));
+    assert!(!doomed.is_empty());
+
+    killed.kill().expect("it runs");
+    killed.wait().expect("it has ended");
+    go_on(&all, "one is killed");
+    for _ in 0..20 {
+        let begin = Instant::now();
+        let said = world.asks(80, "hello").unwrap();
+        assert_ne!(said, "killed: hello");
+        assert!(begin.elapsed() < Duration::from_secs(1), "nothing is kept");
+    }
+    for call in doomed {
+        let ended = call.over.recv_timeout(LONG).expect("it is told");
+        ended.expect_err("its member is no more");
+    }
+
+    two.listens_no_more();
+    let begin = Instant::now();
+    let mut since = Instant::now();
+    while since.elapsed() < Duration::from_millis(300) {
+        if world.asks(80, "").unwrap() == "two: " {
+            since = Instant::now();
+        }
+        assert!(begin.elapsed() < LONG, "it gets connections yet");
+    }
+    go_on(&all, "one listens no more");
+    assert!(at(&all, "two") > 0 && at(&all, "three") > 0);
+
+    let (of_three, all): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| it.at == "three");
+    three.ends();
+    go_on(&all, "one has gone in order");
+    drop(of_three);
+    for _ in 0..10 {
+        assert_eq!(world.asks(80, "hello").unwrap(), "one: hello");
+    }
+    let again = world.member_of("web", 80, "again");
+    is_reached(&world, 80, "again");
+    go_on(&all, "another has come");
+    hang_up(all);
+    end([one, two, again]);
+    let counters = world.ends();
+    assert!(counters.turned_back.get() > 0, "{counters}");
+    assert_eq!((counters.died.get(), counters.cut_off.get()), (1, 0));
+    assert_eq!(counters.refused.get(), 0, "{counters}");
+}
+
+#[test]
+fn a_groups_connections_outlive_the_daemon() {
+    let mut world = World::new("restart");
+    let names = ["one", "two", "three"];
+    let members = names.map(|name| world.member_of("web", 80, name));
+    let all = calls(&world, 80, 60);
+    for time in 0..4 {
+        world = world.restart();
+        go_on(&all, &format!("restart {time}"));
+        if time == 1 {
+            // Its connections are where no class leads any more.
+            members[1].listens_no_more();
+            go_on(&all, "one listens no more");
+        }
+    }
+    assert!(at(&all, "two") > 0);
+    hang_up(all);
+    for name in ["one", "three"] {
+        is_reached(&world, 80, name);
+    }
+    end(members);
+    let counters = world.ends();
+    assert_eq!((counters.died.get(), counters.cut_off.get()), (0, 0));
+}
