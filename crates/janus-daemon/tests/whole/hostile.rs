@@ -13,17 +13,17 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 use crate::world::World;
 
-const LOG2: u8 = 6;
+pub(crate) const LOG2: u8 = 6;
 const PACKETS: usize = 1 << 20;
 const LONG: Duration = Duration::from_secs(10);
 
 /// One end of a line, used as the test likes.
-struct Liar {
+pub(crate) struct Liar {
     link: Link,
     welcome: Option<Welcome>,
-    packets: Segment,
-    rings: Arc<Segment>,
-    bell: (Bell, Bell),
+    pub(crate) packets: Segment,
+    pub(crate) rings: Arc<Segment>,
+    pub(crate) bell: (Bell, Bell),
 }
 
 fn hello() -> Hello {
@@ -38,7 +38,7 @@ fn hello() -> Hello {
 }
 
 impl Liar {
-    fn new(world: &World) -> Liar {
+    pub(crate) fn new(world: &World) -> Liar {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
         connect(&socket, &SocketAddrUnix::new(&world.socket).unwrap()).unwrap();
@@ -52,13 +52,13 @@ impl Liar {
         }
     }
 
-    fn says(&self, message: &Message, fds: &[&dyn AsFd]) {
+    pub(crate) fn says(&self, message: &Message, fds: &[&dyn AsFd]) {
         let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
         // It may be cut off by then.
         let _ = self.link.send(message, &fds);
     }
 
-    fn hears(&self) -> Option<Message> {
+    pub(crate) fn hears(&self) -> Option<Message> {
         let begin = Instant::now();
         loop {
             match self.link.receive() {
@@ -72,7 +72,7 @@ impl Liar {
     }
 
     /// Up to where packets may come.
-    fn joins(&mut self) {
+    pub(crate) fn joins(&mut self) {
         self.says(&Message::Hello(hello()), &[]);
         let Some(Message::Welcome(welcome)) = self.hears() else {
             panic!("it is not welcome");
@@ -95,7 +95,7 @@ impl Liar {
         }
     }
 
-    fn ring(&self, at: u64) -> Producer {
+    pub(crate) fn ring(&self, at: u64) -> Producer {
         Producer::new(self.rings.clone(), at * bytes_of_ring(LOG2), LOG2).unwrap()
     }
 

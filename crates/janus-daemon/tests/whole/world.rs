@@ -169,7 +169,8 @@ fn asks(handle: &Handle, port: u16, text: &str, within: Duration) -> Result<Stri
 fn member_runtime(socket: PathBuf, group: &str) -> Runtime {
     let mut builder = Runtime::builder().ignore_environment().cores(1);
     if !group.is_empty() {
-        builder = builder.daemon_group(group);
+        // What is turned back may have crossed from core to core before.
+        builder = builder.daemon_group(group).cores(2);
     }
     let builder = builder.packet_buffers(4_096).max_connections(4_096);
     let built = builder.backend(BackendChoice::Daemon { socket }).build();

@@ -42,4 +42,5 @@ mod segment_arrives;
 mod silent_readers;
 mod smoltcp_peer;
 mod time_wait;
+mod turned_back;
 mod urgent;
