@@ -22,6 +22,8 @@ use janus_wire::Link;
 /// Says to a process what it is.
 pub(crate) const MEMBER: &str = "DAEMON_TEST_MEMBER";
 const OURS: &str = "192.0.2.1";
+/// Of a member of a group.
+const CORES: usize = 2;
 const LONG: Duration = Duration::from_secs(10);
 
 pub(crate) struct World {
@@ -39,7 +41,8 @@ pub(crate) struct World {
 pub(crate) struct Member {
     handle: Handle,
     thread: JoinHandle<()>,
-    accepts: Option<AbortHandle>,
+    /// On each of its cores.
+    accepts: Vec<AbortHandle>,
 }
 
 /// The wire's near end, which outlives the daemon that has it.
@@ -110,8 +113,16 @@ where
     R: Send + 'static,
     F: Future<Output = R> + 'static,
 {
+    on_core(handle, 0, make)
+}
+
+fn on_core<R, F>(handle: &Handle, core: usize, make: impl FnOnce() -> F + Send + 'static) -> R
+where
+    R: Send + 'static,
+    F: Future<Output = R> + 'static,
+{
     let (tells, told) = channel();
-    drop(handle.spawn_on(0, move || {
+    drop(handle.spawn_on(core, move || {
         let future = make();
         async move { tells.send(future.await).expect("it waits") }
     }));
@@ -170,7 +181,7 @@ fn member_runtime(socket: PathBuf, group: &str) -> Runtime {
     let mut builder = Runtime::builder().ignore_environment().cores(1);
     if !group.is_empty() {
         // What is turned back may have crossed from core to core before.
-        builder = builder.daemon_group(group).cores(2);
+        builder = builder.daemon_group(group).cores(CORES);
     }
     let builder = builder.packet_buffers(4_096).max_connections(4_096);
     let built = builder.backend(BackendChoice::Daemon { socket }).build();
@@ -262,15 +273,19 @@ impl World {
         let mut member = Member {
             handle,
             thread,
-            accepts: None,
+            accepts: Vec::new(),
         };
-        let bound = on(&member.handle, move || async move {
-            let listener = TcpListener::bind((OURS, port)).await?;
-            Ok(janus::spawn(answers(listener, name)).abort_handle())
-        });
+        let cores = if group.is_empty() { 1 } else { CORES };
+        let listens = |core| {
+            on_core(&member.handle, core, move || async move {
+                let listener = TcpListener::bind((OURS, port)).await?;
+                Ok(janus::spawn(answers(listener, name)).abort_handle())
+            })
+        };
+        let bound: Result<Vec<_>> = (0..cores).map(listens).collect();
         match bound {
             Ok(accepts) => {
-                member.accepts = Some(accepts);
+                member.accepts = accepts;
                 Ok(member)
             }
             Err(error) => {
@@ -375,7 +390,7 @@ impl Member {
 
     /// It closes its listener, and keeps its connections.
     pub(crate) fn listens_no_more(&self) {
-        self.accepts.as_ref().expect("it listens").abort();
+        self.accepts.iter().for_each(AbortHandle::abort);
     }
 
     pub(crate) fn ends(self) {
