@@ -433,14 +433,15 @@ mod tests {
     #[test]
     fn strays_are_bounded_and_none_leads_to_who_is_gone() {
         let mut groups = group(&[0, 1, 2]);
-        for number in 0..3 * STRAYS_MAX as u32 {
+        let last = STRAYS_MAX as u32 * 5 / 4;
+        for number in 0..=last {
             let home = groups.way(&flow(number)).unwrap();
             groups.next(home, &flow(number), false);
         }
         let Strays { young, old } = &groups.strays;
         assert!(young.len() + old.len() <= STRAYS_MAX);
         assert!(groups.strays.get(&flow(0)).is_none(), "the oldest");
-        let last = flow(3 * STRAYS_MAX as u32 - 1);
+        let last = flow(last);
         let stray = groups.strays.get(&last).copied().expect("the youngest");
         groups.gone(stray.slot);
         assert_eq!(groups.strays.get(&last), None);

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use janus::net::{TcpListener, TcpStream, UdpSocket};
-use janus::{AbortHandle, BackendChoice, Builder, Handle, Runtime, wire};
+use janus::{AbortHandle, BackendChoice, Builder, Handle, Placement, Runtime, wire};
 use janus_daemon::{Counters, Daemon, Rule, Settings, Stop};
 use janus_io::{Backend, Batch, Caps, Queue};
 use janus_mem::Pool;
@@ -177,15 +177,14 @@ fn asks(handle: &Handle, port: u16, text: &str, within: Duration) -> Result<Stri
 }
 
 /// `group`: of no group if it is empty.
-fn member_runtime(socket: PathBuf, group: &str) -> Runtime {
+fn member_builder(socket: PathBuf, group: &str) -> Builder {
     let mut builder = Runtime::builder().ignore_environment().cores(1);
     if !group.is_empty() {
         // What is turned back may have crossed from core to core before.
         builder = builder.daemon_group(group).cores(CORES);
     }
     let builder = builder.packet_buffers(4_096).max_connections(4_096);
-    let built = builder.backend(BackendChoice::Daemon { socket }).build();
-    built.expect("the daemon takes it in")
+    builder.backend(BackendChoice::Daemon { socket })
 }
 
 /// A process that is a member, for as long as it lives.
@@ -194,7 +193,10 @@ pub(crate) fn serve(socket: PathBuf, group: &str, port: u16, name: &'static str)
         let listener = TcpListener::bind((OURS, port)).await.expect("a port");
         answers(listener, name).await;
     };
-    let runtime = member_runtime(socket, group);
+    let builder = member_builder(socket, group);
+    // Those of a group elsewhere have a queue for each core.
+    let builder = builder.placement(Placement::Split { io_cores: 1 });
+    let runtime = builder.build().expect("the daemon takes it in");
     runtime.run(main).expect("it is killed");
 }
 
@@ -269,7 +271,8 @@ impl World {
         port: u16,
         name: &'static str,
     ) -> Result<Member> {
-        let (handle, thread) = start(member_runtime(self.socket.clone(), group));
+        let built = member_builder(self.socket.clone(), group).build();
+        let (handle, thread) = start(built.expect("the daemon takes it in"));
         let mut member = Member {
             handle,
             thread,
