@@ -40,7 +40,7 @@ struct Group {
     classes: [Option<Slot>; CLASSES],
 }
 
-/// What became of a port when a member went.
+/// A port that a member has left.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Left {
     pub(crate) port: u16,
@@ -88,7 +88,7 @@ impl Group {
         }
     }
 
-    /// Who gets this class once `by` does not listen any more, which may be known here already.
+    /// The member that gets this class once `by` does not listen any more, which may be known here already.
     fn heir(&self, by: Slot, class: usize, key: (u64, u64)) -> Option<Slot> {
         let weight = |it: &&Seat| it.weight(class, key);
         let bound = self.seat(by).filter(|it| it.listens).map(|it| weight(&it));
@@ -247,7 +247,7 @@ impl Groups {
     }
 }
 
-/// The same for the daemon that follows, so that few flows are strays there; peers do not know it.
+/// A key that the daemon which follows has too, so that few flows are strays there. Peers do not know it.
 fn secret() -> (u64, u64) {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
     let id = boot.and_then(|text| u128::from_str_radix(&text.trim().replace('-', ""), 16).ok());

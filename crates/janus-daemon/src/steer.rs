@@ -16,7 +16,7 @@ const PIECES: usize = 64;
 pub(crate) enum To {
     /// And which of its cores, if it has as many: of a connection always the same.
     Member(Slot, u8),
-    /// The same, and from there it may come back, as another's of the group that has the port.
+    /// Likewise, and from there it may come back, as another's of the group that has the port.
     Returns(Slot, u8),
     Keeper,
     /// Each resolves link addresses for itself.

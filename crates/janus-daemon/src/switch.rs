@@ -359,7 +359,7 @@ impl Switch {
             return self.pool.free(frame.buf);
         };
         self.counters.turned_back.add(1);
-        // Who has it may not have joined yet.
+        // The one that has it may not have joined yet.
         if !returns && self.waits_for_members() {
             self.counters.lost_reserved.add(1);
             return self.pool.free(frame.buf);

@@ -180,7 +180,7 @@ fn asks(handle: &Handle, port: u16, text: &str, within: Duration) -> Result<Stri
 fn member_builder(socket: PathBuf, group: &str) -> Builder {
     let mut builder = Runtime::builder().ignore_environment().cores(1);
     if !group.is_empty() {
-        // What is turned back may have crossed from core to core before.
+        // A segment that is turned back may have crossed from core to core before.
         builder = builder.daemon_group(group).cores(CORES);
     }
     let builder = builder.packet_buffers(4_096).max_connections(4_096);

@@ -5,7 +5,7 @@ use janus_mem::{Frame, HEADROOM, LOOPED, RETURNS, TURNED, TURNED_LOOPED};
 use janus_tcp::{Config, Placement, SynCookies, UnknownFlow};
 use janus_wire::tcp::Flags;
 
-/// Who brought them.
+/// Takes back what it brought.
 #[derive(Default)]
 struct Bringer(Vec<Frame>);
 

@@ -13,7 +13,7 @@ use crate::backend::held::Held;
 use crate::batch::BURST;
 use crate::queue::{Batch, Caps, Queue, retire};
 
-/// What a daemon says of a frame, and what that is here; and when the frame is turned back.
+/// Marks of a frame as the daemon makes them and as they are here, and those of one that is turned back.
 const MARKS: [(u32, u16); 2] = [(Descriptor::INSIDE, LOOPED), (Descriptor::RETURNS, RETURNS)];
 const BACK: [(u16, u32); 2] = [
     (TURNED, Descriptor::RETURNS),
