@@ -321,6 +321,35 @@ mod tests {
     }
 
     #[test]
+    fn a_groups_port_is_kept_only_if_none_is_left_that_listens() {
+        let (mut ports, now) = (Ports::new(), Instant::now());
+        let name = Name {
+            user: 7,
+            name: "web".into(),
+        };
+        for slot in [1, 2, 3] {
+            assert_eq!(ports.join(slot, slot.into(), 80, &name), Some(80));
+        }
+        assert_eq!(ports.claim(4, tcp(80)), None, "alone");
+        ports.release(3, tcp(80));
+        ports.gone(1, Some(now + KEPT));
+        assert!(!ports.is_kept(tcp(80)), "another listens");
+        ports.gone(2, Some(now + KEPT));
+        assert!(ports.is_kept(tcp(80)));
+        assert_eq!(ports.owner(tcp(80)), Owner::Group, "connections live");
+        assert_eq!(ports.expire(now + KEPT), None);
+        assert_eq!(ports.owner(tcp(80)), Owner::Group);
+        assert_eq!(ports.claim(4, tcp(80)), Some(80), "it is released");
+        ports.gone(3, Some(now + KEPT));
+        assert_eq!(ports.owner(tcp(80)), Owner::Member(4));
+        assert_eq!(ports.join(5, 5, 80, &name), None);
+        ports.gone(4, None);
+        assert_eq!(ports.join(5, 5, 80, &name), Some(80));
+        ports.gone(5, Some(now + KEPT));
+        assert_eq!(ports.owner(tcp(80)), Owner::Kept);
+    }
+
+    #[test]
     fn sixty_four_members_have_ports_of_their_own_to_begin_from() {
         let mut ports = Ports::new();
         let blocks: Vec<(u16, u16)> = (0..64)
