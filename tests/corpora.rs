@@ -46,7 +46,7 @@ macro_rules! corpora {
     )+ };
 }
 
-corpora!(wire, frames, segments, script, http_head, parcel);
+corpora!(wire, frames, segments, script, http_head, parcel, message);
 
 /// Parcels of another version are refused at their first bytes, and a corpus of them tries nothing.
 #[test]

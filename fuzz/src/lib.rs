@@ -75,6 +75,15 @@ pub fn script(data: &[u8]) {
     }
 }
 
+/// The messages between a member and the daemon: bytes are those of one message, or of none.
+pub fn message(data: &[u8]) {
+    if let Ok(message) = janus_shm::Message::decode(data) {
+        let written = message.encode();
+        assert_eq!(written, data, "{message:?} has two forms");
+        assert_eq!(janus_shm::Message::decode(&written), Ok(message));
+    }
+}
+
 /// The parser of HTTP heads: what it says of a request does not depend on the pieces it came in.
 pub fn http_head(data: &[u8]) {
     const LIMIT: usize = 8 << 10;

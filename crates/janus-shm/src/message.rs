@@ -508,7 +508,103 @@ mod tests {
         assert_eq!(why, "ä".repeat(WHY_MAX / 2));
     }
 
+    fn ip() -> impl Strategy<Value = IpAddr> {
+        prop_oneof![
+            any::<std::net::Ipv4Addr>().prop_map(IpAddr::from),
+            any::<Ipv6Addr>().prop_map(IpAddr::from)
+        ]
+    }
+
+    /// Any message whose names are short enough to be sent whole.
+    fn message() -> impl Strategy<Value = Message> {
+        let ports = || any::<(u16, u16)>();
+        let hello = (
+            ".{0,16}",
+            any::<bool>(),
+            any::<(u8, u32)>(),
+            ports(),
+            ports(),
+        );
+        let hello = hello.prop_map(|(name, shared, (cores, member), versions, ports)| {
+            Message::Hello(Hello {
+                versions,
+                name,
+                mode: [Mode::Isolated, Mode::Shared][usize::from(shared)],
+                cores,
+                member,
+                ports,
+            })
+        });
+        let addresses = proptest::collection::vec((ip(), any::<u8>()), 0..=ADDRESSES_MAX);
+        let gateways = proptest::collection::vec(ip(), 0..=GATEWAYS_MAX);
+        let rest = any::<(u16, u32, [u8; 6], u16, (bool, bool))>();
+        let welcome = (rest, ports(), addresses, gateways);
+        let welcome = welcome.prop_map(|(rest, ports, addresses, gateways)| {
+            let (version, member, mac, mtu, checksums) = rest;
+            Message::Welcome(Welcome {
+                version,
+                member,
+                mac,
+                mtu,
+                checksums,
+                ports,
+                addresses,
+                gateways,
+            })
+        });
+        let claim = (any::<(u32, bool, u16, bool)>(), ip(), ".{0,16}");
+        let claim = claim.prop_map(|((number, udp, port, joins), ip, group)| {
+            Message::Claim(Claim {
+                number,
+                udp,
+                address: SocketAddr::new(ip, port),
+                group,
+                share: [Share::Alone, Share::Join][usize::from(joins)],
+            })
+        });
+        let memory = any::<(u64, u64)>();
+        let rings = any::<(u8, [u64; 4], u8)>();
+        let refused = (any::<(u32, i32)>(), ".{0,63}");
+        prop_oneof![
+            hello,
+            welcome,
+            claim,
+            memory.prop_map(|(packets, rings)| Message::Memory { packets, rings }),
+            rings.prop_map(|(core, offsets, log2)| Message::Rings {
+                core,
+                offsets,
+                log2
+            }),
+            refused.prop_map(|((number, errno), why)| Message::Refused { number, errno, why }),
+            any::<(u32, u16)>().prop_map(|(number, port)| Message::Granted { number, port }),
+            any::<u32>().prop_map(|number| Message::Release { number }),
+        ]
+    }
+
     proptest! {
+        #[test]
+        fn any_message_is_read_as_it_was_written(message in message()) {
+            let bytes = message.encode();
+            prop_assert!(bytes.len() <= LEN_MAX);
+            prop_assert_eq!(Message::decode(&bytes), Ok(message));
+        }
+
+        /// Random bytes are hardly ever a message; those of a message with some of them changed often are.
+        #[test]
+        fn a_changed_message_is_another_or_none(
+            message in message(),
+            changes in proptest::collection::vec(any::<(usize, u8)>(), 1..4),
+        ) {
+            let mut bytes = message.encode();
+            let len = bytes.len();
+            for (at, byte) in changes {
+                bytes[at % len] = byte;
+            }
+            if let Ok(message) = Message::decode(&bytes) {
+                prop_assert_eq!(message.encode(), bytes);
+            }
+        }
+
         #[test]
         fn any_bytes_are_one_message_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             if let Ok(message) = Message::decode(&bytes) {

@@ -1,9 +1,10 @@
 //! Rings of descriptors between one producer and one consumer, in a segment that both map. Each side keeps its own index to itself and publishes it;
-//! the other's is read once for a burst, and believed only as far as the ring goes.
+//! the other's is read once for a burst, and believed only as far as the ring goes. Checked by loom.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
+use crate::segment::Word;
 use crate::{Segment, Violation};
 
 #[cfg(test)]
@@ -65,7 +66,7 @@ impl Place {
         })
     }
 
-    fn word(&self, at: u64) -> &AtomicU32 {
+    fn word(&self, at: u64) -> &Word {
         let word = self.segment.word(self.offset + at);
         word.expect("its place was checked when it was made")
     }

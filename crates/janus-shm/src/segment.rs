@@ -16,6 +16,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::Violation;
 
+/// A word that both sides reach. Under `--cfg loom` `segment/model.rs` takes this file's place.
+pub(crate) type Word = AtomicU32;
 /// TMPFS_MAGIC: memory in ordinary pages.
 const TMPFS: i64 = 0x0102_1994;
 /// Neither side can make it smaller, which would kill who reads beyond the end, nor larger.

@@ -1,5 +1,12 @@
-use super::*;
-use proptest::prelude::*;
+#[cfg(loom)]
+mod model;
+#[cfg(not(loom))]
+mod plain;
+
+use std::sync::Arc;
+
+use super::{Consumer, Descriptor, Producer, bytes_of_ring};
+use crate::Segment;
 
 fn ring(log2: u8) -> (Producer, Consumer, Arc<Segment>) {
     let segment = Arc::new(Segment::create("test", bytes_of_ring(log2) as usize).unwrap());
@@ -17,110 +24,4 @@ fn numbered(from: u32, count: usize) -> Vec<Descriptor> {
             tag,
         })
         .collect()
-}
-
-#[test]
-fn a_full_ring_takes_no_more() {
-    let (mut producer, mut consumer, _) = ring(2);
-    assert_eq!(producer.push(&numbered(0, 5)), Ok(4));
-    let mut got = [Descriptor::default(); 8];
-    assert_eq!(consumer.pop(&mut got), Ok(0), "not published");
-    assert!(!producer.publish());
-    assert_eq!(consumer.pop(&mut got), Ok(4));
-    assert_eq!(&got[..4], numbered(0, 4));
-    assert_eq!(producer.room(), Ok(0), "not published");
-    consumer.publish();
-    assert_eq!(producer.room(), Ok(4));
-}
-
-#[test]
-fn an_index_beyond_the_ring_is_not_believed() {
-    let (mut producer, mut consumer, segment) = ring(3);
-    assert_eq!(producer.push(&numbered(0, 2)), Ok(2));
-    let _ = producer.publish();
-    segment.word(TAIL).unwrap().store(9, Ordering::Relaxed);
-    let told = Violation::Index { theirs: 9, ours: 0 };
-    assert_eq!(consumer.waiting(), Err(told));
-    assert_eq!(consumer.pop(&mut [Descriptor::default()]), Err(told));
-    assert_eq!(consumer.arm(), Err(told));
-    segment.word(HEAD).unwrap().store(3, Ordering::Relaxed);
-    let told = Violation::Index { theirs: 3, ours: 2 };
-    assert_eq!(producer.room(), Err(told));
-    assert_eq!(producer.push(&numbered(0, 1)), Err(told));
-}
-
-#[test]
-fn a_ring_that_is_not_in_its_segment_is_refused() {
-    let segment = Arc::new(Segment::create("test", 4096).unwrap());
-    for (offset, log2) in [
-        (0, 8),
-        (4096, 0),
-        (u64::MAX - 63, 1),
-        (8, 1),
-        (0, 63),
-        (3700, 4),
-    ] {
-        assert!(Producer::new(segment.clone(), offset, log2).is_err());
-        assert!(Consumer::new(segment.clone(), offset, log2).is_err());
-    }
-    assert!(Consumer::new(segment, 64, 7).is_ok());
-}
-
-#[test]
-fn who_sleeps_is_rung_once() {
-    let (mut producer, mut consumer, _) = ring(3);
-    assert_eq!(consumer.arm(), Ok(true));
-    assert_eq!(producer.push(&numbered(0, 1)), Ok(1));
-    assert!(producer.publish());
-    assert_eq!(producer.push(&numbered(1, 1)), Ok(1));
-    assert!(!producer.publish());
-    assert_eq!(consumer.arm(), Ok(false), "there is something");
-    assert_eq!(producer.push(&numbered(2, 1)), Ok(1));
-    assert!(!producer.publish(), "it did not sleep");
-}
-
-#[test]
-fn two_threads_lose_nothing() {
-    const MANY: u32 = 200_000;
-    let (mut producer, mut consumer, _) = ring(5);
-    let sender = std::thread::spawn(move || {
-        let mut at = 0;
-        while at < MANY {
-            let some = numbered(at, (MANY - at).min(7) as usize);
-            at += producer.push(&some).unwrap() as u32;
-            let _ = producer.publish();
-            std::hint::spin_loop();
-        }
-    });
-    let (mut next, mut got) = (0, [Descriptor::default(); 5]);
-    while next < MANY {
-        let count = consumer.pop(&mut got).unwrap();
-        assert_eq!(&got[..count], numbered(next, count));
-        next += count as u32;
-        consumer.publish();
-    }
-    sender.join().unwrap();
-}
-
-proptest! {
-    /// Whatever the other side writes, this one ends no process and holds no more than the ring does.
-    #[test]
-    fn a_hostile_side_is_told_of(words in proptest::collection::vec(any::<u32>(), 1..40), log2 in 0_u8..6) {
-        let (mut producer, mut consumer, segment) = ring(log2);
-        let entries = 1 << log2;
-        for (at, word) in words.into_iter().enumerate() {
-            let place = [TAIL, HEAD, ASLEEP][at % 3];
-            segment.word(place).unwrap().store(word, Ordering::Relaxed);
-            let mut got = [Descriptor::default(); 70];
-            if let Ok(count) = consumer.pop(&mut got) {
-                prop_assert!(count <= entries);
-            }
-            if let Ok(count) = producer.push(&numbered(0, 70)) {
-                prop_assert!(count <= entries);
-            }
-            let _ = consumer.arm();
-            let _ = producer.publish();
-            consumer.publish();
-        }
-    }
 }
