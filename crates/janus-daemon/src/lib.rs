@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use janus::{BoxError, Builder};
 use janus_io::Counter;
 use janus_io::park::{Parker, Unparker};
+use janus_mem::Depot;
 
 use keeper::Keeper;
 use switch::Switch;
@@ -123,6 +124,7 @@ pub struct Daemon {
     parker: Parker,
     stop: Stop,
     counters: Arc<Counters>,
+    buffers: Arc<Depot>,
 }
 
 /// Ends a daemon from another thread.
@@ -161,7 +163,7 @@ impl Daemon {
         // First: where another daemon listens, its device is not touched.
         let door = door::Door::open(settings)?;
         let device = builder.open_device()?;
-        let counters = Arc::new(Counters::default());
+        let (counters, buffers) = (Arc::new(Counters::default()), device.depot.clone());
         let parker = Parker::new()?;
         let stop = Stop {
             asked: Arc::default(),
@@ -176,6 +178,7 @@ impl Daemon {
             parker,
             stop,
             counters,
+            buffers,
         })
     }
 
@@ -183,6 +186,12 @@ impl Daemon {
     #[must_use]
     pub fn counters(&self) -> Arc<Counters> {
         self.counters.clone()
+    }
+
+    /// Its packet buffers: all are home once it and its device's other end are gone.
+    #[must_use]
+    pub fn buffers(&self) -> Arc<Depot> {
+        self.buffers.clone()
     }
 
     /// How to end it.

@@ -11,7 +11,7 @@ use janus_shm::{Claim, Consumer, Descriptor, Message, Share, bytes_of_ring};
 use rustix::process::{Uid, geteuid};
 use rustix::thread::set_thread_res_uid;
 
-use crate::hostile::{LOG2, Liar};
+use crate::bare::{Bare, LOG2};
 use crate::world::{Member, World, on};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -259,7 +259,7 @@ fn a_groups_connections_outlive_the_daemon() {
 }
 
 /// A member's claim to share port 80.
-fn joins_the_web(liar: &Liar) -> Message {
+fn joins_the_web(liar: &Bare) -> Message {
     let claim = Message::Claim(Claim {
         number: 1,
         udp: false,
@@ -280,7 +280,7 @@ fn another_users_group_of_that_name_is_another() {
             // Of this thread alone. Only root may.
             let other = Uid::from_raw(65_534);
             set_thread_res_uid(other, other, other).ok()?;
-            let mut liar = Liar::new(&world);
+            let mut liar = Bare::new(&world.socket);
             liar.joins();
             Some(joins_the_web(&liar))
         };
@@ -309,7 +309,7 @@ fn forged(port: u16, peer_port: u16) -> Vec<u8> {
 }
 
 /// Turns back all that it gets, whatever was said of it, and more.
-fn turn_all_back(liar: &Liar, ends: &AtomicBool) {
+fn turn_all_back(liar: &Bare, ends: &AtomicBool) {
     const SIZE: u64 = 2_048;
     let consumer = |at: u64| {
         let place = at * bytes_of_ring(LOG2);
@@ -380,7 +380,7 @@ fn one_that_turns_everything_back_loses_no_connection_of_another() {
     let alone = world.member(81, "alone");
     let mut all = calls(&world, 80, 20);
     all.extend(calls(&world, 81, 5));
-    let mut liar = Liar::new(&world);
+    let mut liar = Bare::new(&world.socket);
     liar.joins();
     let answer = joins_the_web(&liar);
     assert!(matches!(answer, Message::Granted { .. }), "{answer:?}");

@@ -1,6 +1,8 @@
 //! A daemon on a wire in memory, members that join it as programs do, and a client at the wire's other end. What needs a process of its own to
 //! die runs this program again.
 
+mod bare;
+mod churn;
 mod groups;
 mod hostile;
 mod world;

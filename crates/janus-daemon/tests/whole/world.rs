@@ -6,8 +6,8 @@ use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use janus::net::{TcpListener, TcpStream, UdpSocket};
 use janus::{AbortHandle, BackendChoice, Builder, Handle, Placement, Runtime, wire};
 use janus_daemon::{Counters, Daemon, Rule, Settings, Stop};
 use janus_io::{Backend, Batch, Caps, Queue};
-use janus_mem::Pool;
+use janus_mem::{Depot, Pool};
 use janus_wire::Link;
 
 /// Says to a process what it is.
@@ -24,16 +24,22 @@ pub(crate) const MEMBER: &str = "DAEMON_TEST_MEMBER";
 const OURS: &str = "192.0.2.1";
 /// Of a member of a group.
 const CORES: usize = 2;
-const LONG: Duration = Duration::from_secs(10);
+pub(crate) const LONG: Duration = Duration::from_secs(10);
 
 pub(crate) struct World {
     pub(crate) socket: PathBuf,
     device: Device,
-    stop: Stop,
-    counters: Arc<Counters>,
-    daemon: JoinHandle<()>,
+    daemon: Carrier,
     client: Handle,
     client_thread: JoinHandle<()>,
+}
+
+/// The daemon of the moment.
+struct Carrier {
+    stop: Stop,
+    counters: Arc<Counters>,
+    buffers: Arc<Depot>,
+    thread: JoinHandle<()>,
 }
 
 /// A member in this process.
@@ -121,12 +127,77 @@ where
     R: Send + 'static,
     F: Future<Output = R> + 'static,
 {
+    begin_on(handle, core, make)
+        .recv_timeout(3 * LONG)
+        .expect("an answer in time")
+}
+
+/// Begins a future on a runtime.
+fn begin<R, F>(handle: &Handle, make: impl FnOnce() -> F + Send + 'static) -> Receiver<R>
+where
+    R: Send + 'static,
+    F: Future<Output = R> + 'static,
+{
+    begin_on(handle, 0, make)
+}
+
+fn begin_on<R, F>(
+    handle: &Handle,
+    core: usize,
+    make: impl FnOnce() -> F + Send + 'static,
+) -> Receiver<R>
+where
+    R: Send + 'static,
+    F: Future<Output = R> + 'static,
+{
     let (tells, told) = channel();
     drop(handle.spawn_on(core, move || {
         let future = make();
-        async move { tells.send(future.await).expect("it waits") }
+        async move { drop(tells.send(future.await)) }
     }));
-    told.recv_timeout(3 * LONG).expect("an answer in time")
+    told
+}
+
+/// The answer to a datagram, which is sent again while there is none; and how often it was sent.
+async fn echoed(port: u16, text: String) -> Result<(String, u32)> {
+    let socket = UdpSocket::bind("192.0.2.2:0").await?;
+    let mut into = vec![0; 2_048];
+    for sent in 1..=20 {
+        socket.send_to(text.as_bytes(), (OURS, port)).await?;
+        let answer = socket.recv_from(&mut into);
+        if let Ok(got) = janus::time::timeout(LONG / 20, answer).await {
+            let (len, _) = got?;
+            let text = String::from_utf8(into[..len].to_vec());
+            return Ok((text.map_err(Error::other)?, sent));
+        }
+    }
+    Err(ErrorKind::TimedOut.into())
+}
+
+/// Has one connection with the member of this name, which answers what it is asked all the while; how many bytes.
+async fn steady(port: u16, name: &'static str, stop: Arc<AtomicBool>) -> Result<u64> {
+    let stream = TcpStream::connect((OURS, port)).await?;
+    let mut greeting = vec![0; name.len() + 2];
+    stream.read_exact(&mut greeting).await?;
+    assert_eq!(greeting, format!("{name}: ").as_bytes());
+    let mut bytes = 0;
+    for round in 0_u64.. {
+        if stop.load(Ordering::Acquire) {
+            break;
+        }
+        let asked = format!("{name} {round} ").repeat(1 + round as usize % 300);
+        let mut answer = vec![0; asked.len()];
+        let answered = async {
+            stream.write_all(asked.as_bytes()).await?;
+            stream.read_exact(&mut answer).await
+        };
+        let late = |_| Error::from(ErrorKind::TimedOut);
+        janus::time::timeout(LONG, answered).await.map_err(late)??;
+        assert!(answer == asked.as_bytes(), "{name}, round {round}");
+        bytes += answer.len() as u64;
+        janus::time::sleep(Duration::from_millis(1)).await;
+    }
+    Ok(bytes)
 }
 
 /// Answers each connection with a name and what it says.
@@ -207,19 +278,33 @@ fn builder(address: &str, backend: BackendChoice) -> Builder {
     builder.address(address).backend(backend)
 }
 
-/// A daemon that any user may ask.
-fn daemon(socket: PathBuf, device: Device) -> (Stop, Arc<Counters>, JoinHandle<()>) {
-    let ports = 1..=u16::MAX;
-    let settings = Settings {
-        socket,
-        allow: vec![Rule { user: None, ports }],
-        signals: false,
-    };
-    let device = BackendChoice::Custom(Box::new(device));
-    let daemon = Daemon::open(builder("192.0.2.1/24", device), &settings).expect("a daemon");
-    let (stop, counters) = (daemon.stop(), daemon.counters());
-    let thread = std::thread::spawn(move || daemon.run().expect("it is stopped"));
-    (stop, counters, thread)
+impl Carrier {
+    /// A daemon that any user may ask.
+    fn start(socket: PathBuf, device: Device) -> Carrier {
+        let ports = 1..=u16::MAX;
+        let settings = Settings {
+            socket,
+            allow: vec![Rule { user: None, ports }],
+            signals: false,
+        };
+        let device = BackendChoice::Custom(Box::new(device));
+        let daemon = Daemon::open(builder("192.0.2.1/24", device), &settings).expect("a daemon");
+        Carrier {
+            stop: daemon.stop(),
+            counters: daemon.counters(),
+            buffers: daemon.buffers(),
+            thread: std::thread::spawn(move || daemon.run().expect("it is stopped")),
+        }
+    }
+
+    /// Not one buffer of it is out in the end.
+    fn ends(self) -> Arc<Counters> {
+        self.stop.stop();
+        self.thread.join().expect("an end");
+        let stats = self.buffers.stats();
+        assert_eq!(stats.outstanding, 0, "buffers are lost: {stats:?}");
+        self.counters
+    }
 }
 
 impl World {
@@ -236,14 +321,12 @@ impl World {
         let near: Box<dyn Backend> = Box::new(near);
         let near = near.open(1).expect("an end").remove(0);
         let device = Device(Arc::new(Mutex::new(Some(near))));
-        let (stop, counters, daemon) = daemon(socket.clone(), device.clone());
+        let daemon = Carrier::start(socket.clone(), device.clone());
         let client = builder("192.0.2.2/24", BackendChoice::wire(far));
         let (client, client_thread) = start(client.build().expect("a client"));
         World {
             socket,
             device,
-            stop,
-            counters,
             daemon,
             client,
             client_thread,
@@ -251,12 +334,11 @@ impl World {
     }
 
     /// The daemon ends as one that is killed, and another follows.
-    pub(crate) fn restart(mut self) -> World {
-        self.stop.stop();
-        self.daemon.join().expect("an end");
+    pub(crate) fn restart(self) -> World {
+        self.daemon.ends();
         std::fs::write(&self.socket, "").expect("a file where the socket was");
-        (self.stop, self.counters, self.daemon) = daemon(self.socket.clone(), self.device.clone());
-        self
+        let daemon = Carrier::start(self.socket.clone(), self.device.clone());
+        World { daemon, ..self }
     }
 
     /// A member that serves a port.
@@ -341,6 +423,23 @@ impl World {
         &self.client
     }
 
+    /// Begins to ask for a datagram back.
+    pub(crate) fn echoed(&self, port: u16, text: &str) -> Receiver<Result<(String, u32)>> {
+        let text = text.to_owned();
+        begin(&self.client, move || echoed(port, text))
+    }
+
+    /// Begins a connection on which the member of this name is asked until it is to stop.
+    pub(crate) fn steady(
+        &self,
+        port: u16,
+        name: &'static str,
+        stop: &Arc<AtomicBool>,
+    ) -> Receiver<Result<u64>> {
+        let stop = stop.clone();
+        begin(&self.client, move || steady(port, name, stop))
+    }
+
     /// The client takes connections, and closes them.
     pub(crate) fn client_listens(&self) -> u16 {
         on(&self.client, || async {
@@ -354,17 +453,16 @@ impl World {
     }
 
     pub(crate) fn counters(&self) -> &Counters {
-        &self.counters
+        &self.daemon.counters
     }
 
     pub(crate) fn ends(self) -> Arc<Counters> {
-        self.stop.stop();
-        self.daemon.join().expect("an end");
+        let counters = self.daemon.ends();
         self.client.stop();
         self.client_thread.join().expect("an end");
         assert!(!self.socket.exists(), "the socket is left");
         let _ = std::fs::remove_dir(self.socket.parent().expect("a folder"));
-        self.counters
+        counters
     }
 }
 
