@@ -28,9 +28,15 @@ impl Switch {
         if self.expires.is_some_and(|at| at <= Instant::now()) {
             self.expires = self.ports.expire(Instant::now());
         }
-        for slot in 0..self.members.len() {
-            if let Some(mut member) = self.members[slot].take() {
+        // Newcomers last: one that follows a dead member, whose port it claims, is to find that member's end heard.
+        for joins in [false, true] {
+            for slot in 0..self.members.len() {
+                let place = &mut self.members[slot];
                 let slot = slot as Slot;
+                let Some(mut member) = place.take_if(|it| (it.stage != Stage::Ready) == joins)
+                else {
+                    continue;
+                };
                 let heard = self.hear(slot, &mut member);
                 self.members[usize::from(slot)] = Some(member);
                 match heard {

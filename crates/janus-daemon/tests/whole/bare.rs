@@ -42,8 +42,6 @@ pub(crate) struct Echo {
     port: u16,
     filling: BTreeSet<u64>,
     sending: BTreeSet<u64>,
-    /// Datagrams that were sent back.
-    pub(crate) count: u32,
 }
 
 pub(crate) fn hello() -> Hello {
@@ -202,7 +200,6 @@ impl Echo {
             port,
             filling: BTreeSet::new(),
             sending: BTreeSet::new(),
-            count: 0,
         }
     }
 
@@ -222,7 +219,7 @@ impl Echo {
     }
 
     /// A frame that came, and its buffer.
-    pub(crate) fn takes(&mut self, bare: &Bare) -> Option<(u64, Vec<u8>)> {
+    fn takes(&mut self, bare: &Bare) -> Option<(u64, Vec<u8>)> {
         let mut got = [Descriptor::default()];
         if self.rx.pop(&mut got).unwrap() == 0 {
             return None;
@@ -244,38 +241,45 @@ impl Echo {
         bare.packets.write(offset, &frame).unwrap();
         assert!(self.sending.insert(offset));
         bare.offers(&mut self.tx, offset, frame.len() as u32);
-        self.count += 1;
     }
 
-    /// Takes buffers back whose frames were sent, and gives them anew.
-    pub(crate) fn reaps(&mut self) {
-        let mut got = [Descriptor::default()];
+    /// Takes buffers back whose frames were sent, and gives them anew; how many.
+    pub(crate) fn reaps(&mut self) -> usize {
+        let (mut got, mut count) = ([Descriptor::default()], 0);
         while self.done.pop(&mut got).unwrap() > 0 {
             self.done.publish();
             assert!(self.sending.remove(&got[0].offset), "it was not sent");
             self.gives(got[0].offset);
             let _ = self.fill.publish();
+            count += 1;
+        }
+        count
+    }
+
+    /// The next datagram; it must be this member's, as its first word says.
+    pub(crate) fn takes_own(&mut self, bare: &Bare) -> Option<(u64, Vec<u8>)> {
+        let port = self.port.to_be_bytes();
+        loop {
+            let (offset, frame) = self.takes(bare)?;
+            if frame[12..14] == [8, 0] && frame[23] == UDP {
+                assert_eq!(frame[36..38], port, "another's port");
+                let begins = format!("{} ", self.port);
+                let text = &frame[UDP_HEAD..];
+                assert!(text.starts_with(begins.as_bytes()), "another's: {text:?}");
+                return Some((offset, frame));
+            }
+            // An answer about link addresses, which all are told; or an answer of its own came too late for who had asked.
+            let is_late = frame[23] == ICMP && frame.get(62..64) == Some(&port);
+            assert!(frame[12..14] == [8, 6] || is_late, "{frame:?}");
+            self.gives(offset);
+            let _ = self.fill.publish();
         }
     }
 
-    /// Sends back what has come; it must be this member's, as its first word says.
+    /// Sends back what has come.
     pub(crate) fn serves(&mut self, bare: &Bare) {
-        while let Some((offset, frame)) = self.takes(bare) {
-            let port = self.port.to_be_bytes();
-            if frame[12..14] != [8, 0] || frame[23] == ICMP {
-                // An answer about link addresses, which all are told; or an answer of its own came too late for who had asked.
-                let is_late = frame.get(62..64) == Some(&port);
-                assert!(frame[12..14] == [8, 6] || is_late, "{frame:?}");
-                self.gives(offset);
-                let _ = self.fill.publish();
-                continue;
-            }
-            assert_eq!(frame[23], UDP);
-            assert_eq!(frame[36..38], port, "another's port");
-            let begins = format!("{} ", self.port);
-            let text = &frame[UDP_HEAD..];
-            assert!(text.starts_with(begins.as_bytes()), "another's: {text:?}");
-            self.sends_back(bare, (offset, frame));
+        while let Some(taken) = self.takes_own(bare) {
+            self.sends_back(bare, taken);
         }
         self.reaps();
     }

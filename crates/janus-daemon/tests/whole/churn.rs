@@ -43,7 +43,7 @@ fn descriptors() -> usize {
     all.count()
 }
 
-fn in_time(what: &str, is: impl Fn() -> bool) {
+pub(crate) fn in_time(what: &str, mut is: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is() {
         assert!(begin.elapsed() < LONG, "{what}");
@@ -161,7 +161,7 @@ fn crowd(world: &World, tally: &Tally, members: usize, time: Duration) {
 }
 
 /// All places are free: as many join as there can be, and no more.
-fn all_join(world: &World) {
+pub(crate) fn all_join(world: &World) {
     let mut all: Vec<Bare> = (0..MEMBERS_MAX).map(|_| Bare::new(&world.socket)).collect();
     all.iter_mut().for_each(Bare::joins);
     let one_more = Bare::new(&world.socket);

@@ -3,6 +3,7 @@
 
 mod bare;
 mod churn;
+mod faults;
 mod groups;
 mod hostile;
 mod world;
