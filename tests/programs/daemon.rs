@@ -14,16 +14,16 @@ use crate::library;
 use crate::running::Running;
 use crate::support::privileged::{in_own_space, run, skip, tools};
 
-const OURS: &str = "192.0.2.1";
+pub const OURS: &str = "192.0.2.1";
 const CONNECTIONS: usize = 200;
 
 /// A namespace with a TAP interface that stays when its daemon ends, and a folder that all users see.
-struct Place {
+pub struct Place {
     folder: PathBuf,
 }
 
 impl Place {
-    fn new(name: &str) -> Place {
+    pub fn new(name: &str) -> Place {
         let name = format!("janus-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         fs::create_dir_all(folder.join("scratch")).expect("a temporary directory");
@@ -48,7 +48,7 @@ impl Place {
         self.folder.join(name)
     }
 
-    fn daemon(&self) -> Running {
+    pub fn daemon(&self) -> Running {
         let mut command = Command::new(library::janus());
         command
             .arg("daemon")
@@ -64,7 +64,7 @@ impl Place {
         daemon
     }
 
-    fn member(&self, program: impl AsRef<Path>) -> Command {
+    pub fn member(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
         command.env("JANUS_BACKEND", "daemon");
         command.env("JANUS_DAEMON_SOCKET", self.path("io.sock"));

@@ -14,6 +14,7 @@ mod clients;
 mod daemon;
 mod devices;
 mod ends;
+mod faults;
 mod library;
 mod peers;
 mod prefork;
