@@ -1,18 +1,22 @@
 //! A member's life in numbered steps, as a process that is killed or stopped after each of them while others are served.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write, stdin};
+use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use janus_shm::Message;
+use janus_shm::{Link, Message, Received, VERSION, Welcome};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bare::{Bare, Echo, claim};
 use crate::churn::{all_join, in_time};
-use crate::world::{LONG, World};
+use crate::world::{LONG, World, try_runtime};
 
 /// Says to a process which port it is to have, of which daemon.
 const SCRIPT: &str = "DAEMON_TEST_SCRIPT";
@@ -305,4 +309,56 @@ fn a_member_may_be_stopped_at_each_step_and_goes_on() {
         }
     });
     assert_eq!(cut_off, 3);
+}
+
+/// A daemon that takes so many messages, the first of which it answers, and ends.
+fn ends_after(door: &OwnedFd, messages: usize) {
+    let line = Link::new(accept_with(door, SocketFlags::CLOEXEC).expect("one who asks"));
+    let mut heard = 0;
+    while heard < messages {
+        let Received::Message(message, _) = line.receive().expect("a line") else {
+            std::thread::yield_now();
+            continue;
+        };
+        heard += 1;
+        if heard < messages && matches!(message, Message::Hello(_)) {
+            let welcome = Message::Welcome(Welcome {
+                version: VERSION,
+                member: 1,
+                mac: [2, 0, 0, 0, 0, 1],
+                mtu: 1500,
+                checksums: (false, false),
+                ports: (32_768, 64),
+                addresses: vec![([192, 0, 2, 1].into(), 24)],
+                gateways: Vec::new(),
+            });
+            line.send(&welcome, &[]).expect("it listens");
+        }
+    }
+}
+
+#[test]
+fn a_program_is_told_of_a_daemon_that_ends_while_it_joins() {
+    let folder = std::env::temp_dir().join(format!("janus-ends-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a temporary directory");
+    let path = folder.join("io.sock");
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let door = socket_with(family, kind, SocketFlags::CLOEXEC, None).expect("a socket");
+    bind(&door, &SocketAddrUnix::new(&path).expect("a path")).expect("it is free");
+    listen(&door, 1).expect("a socket");
+    // None, hello, memory, rings, ready.
+    for messages in 0..=4 {
+        std::thread::scope(|scope| {
+            let daemon = scope.spawn(|| ends_after(&door, messages));
+            match try_runtime(path.clone()) {
+                Ok(runtime) => assert!(messages > 1, "{runtime:?} without a welcome"),
+                Err(error) => {
+                    let text = error.to_string();
+                    assert!(text.contains("daemon at"), "after {messages}: {text}");
+                }
+            }
+            daemon.join().expect("an end");
+        });
+    }
+    std::fs::remove_dir_all(&folder).expect("it is ours");
 }

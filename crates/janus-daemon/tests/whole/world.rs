@@ -13,10 +13,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use janus::net::{TcpListener, TcpStream, UdpSocket};
+<<<<<<< HEAD
 use janus::{AbortHandle, BackendChoice, Builder, Handle, Placement, Runtime, wire};
 use janus_daemon::{Counters, Daemon, Rule, Settings, Stop};
 use janus_io::{Backend, Batch, Caps, Queue};
 use janus_mem::{Depot, Pool};
+=======
+use janus::{BackendChoice, BuildError, Handle, Runtime, wire};
+use janus_daemon::{Counters, Daemon, Settings, Stop};
+use janus_mem::Depot;
+>>>>>>> d24a4a15 (io: a daemon that ends while one joins is named in the error)
 use janus_wire::Link;
 
 /// Says to a process what it is.
@@ -247,6 +253,7 @@ fn asks(handle: &Handle, port: u16, text: &str, within: Duration) -> Result<Stri
     })
 }
 
+<<<<<<< HEAD
 /// `group`: of no group if it is empty.
 fn member_builder(socket: PathBuf, group: &str) -> Builder {
     let mut builder = Runtime::builder().ignore_environment().cores(1);
@@ -256,6 +263,16 @@ fn member_builder(socket: PathBuf, group: &str) -> Builder {
     }
     let builder = builder.packet_buffers(4_096).max_connections(4_096);
     builder.backend(BackendChoice::Daemon { socket })
+=======
+pub(crate) fn try_runtime(socket: PathBuf) -> std::result::Result<Runtime, BuildError> {
+    let builder = Runtime::builder().ignore_environment().cores(1);
+    let builder = builder.packet_buffers(4_096).max_connections(4_096);
+    builder.backend(BackendChoice::Daemon { socket }).build()
+}
+
+fn member_runtime(socket: PathBuf) -> Runtime {
+    try_runtime(socket).expect("the daemon takes it in")
+>>>>>>> d24a4a15 (io: a daemon that ends while one joins is named in the error)
 }
 
 /// A process that is a member, for as long as it lives.

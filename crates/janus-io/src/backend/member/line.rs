@@ -174,7 +174,8 @@ impl Line {
         let line = self.clone();
         let mut state = self.lock();
         if let Some(link) = &state.link {
-            link.send(&Message::Ready, &[])?;
+            let sent = link.send(&Message::Ready, &[]);
+            sent.map_err(|error| hung_up(&self.path, error))?;
         }
         let thread = std::thread::Builder::new().name("janus-member".into());
         thread.stack_size(128 << 10).spawn(move || line.listen())?;
@@ -486,6 +487,15 @@ impl Session {
         packets: &Packets,
         bells: &[(Bell, Bell)],
     ) -> io::Result<Session> {
+        Session::agree(path, hello, packets, bells).map_err(|error| hung_up(path, error))
+    }
+
+    fn agree(
+        path: &Path,
+        hello: &Hello,
+        packets: &Packets,
+        bells: &[(Bell, Bell)],
+    ) -> io::Result<Session> {
         let link = Link::new(connected(path)?);
         link.send(&Message::Hello(hello.clone()), &[])?;
         let welcome = welcomed(&link, path)?;
@@ -548,6 +558,17 @@ fn connected(path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
+/// The reason of an error, where it is that the line was cut.
+fn hung_up(path: &Path, error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+            let text = format!("the daemon at {} has hung up", path.display());
+            io::Error::new(io::ErrorKind::ConnectionRefused, text)
+        }
+        _ => error,
+    }
+}
+
 /// The daemon's answer to a hello.
 fn welcomed(link: &Link, path: &Path) -> io::Result<Welcome> {
     let strange = |what: &str| {
@@ -565,10 +586,7 @@ fn welcomed(link: &Link, path: &Path) -> io::Result<Welcome> {
                 return Err(strange("it says something else"));
             }
             Received::Nothing => {}
-            Received::End => {
-                let text = format!("the daemon at {} has hung up", path.display());
-                return Err(io::Error::new(io::ErrorKind::ConnectionRefused, text));
-            }
+            Received::End => return Err(io::ErrorKind::ConnectionReset.into()),
         }
     }
     let text = format!("the daemon at {} does not answer", path.display());
