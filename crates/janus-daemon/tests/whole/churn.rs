@@ -186,7 +186,7 @@ fn members_come_and_go_and_the_others_notice_nothing() {
 }
 
 fn churn() {
-    let seconds = std::env::var("JANUS_CHURN").map_or(4, |it| it.parse().expect("seconds"));
+    let seconds = std::env::var("JANUS_CHURN").map_or(3, |it| it.parse().expect("seconds"));
     let time = Duration::from_secs(seconds);
     let world = World::new("churn");
     // Once, for what a process makes when it is first needed.
