@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bare::{Bare, Echo, claim};
 use crate::churn::{all_join, in_time};
-use crate::world::{LONG, World, try_runtime};
+use crate::world::{LONG, World, member_builder};
 
 /// Says to a process which port it is to have, of which daemon.
 const SCRIPT: &str = "DAEMON_TEST_SCRIPT";
@@ -350,7 +350,7 @@ fn a_program_is_told_of_a_daemon_that_ends_while_it_joins() {
     for messages in 0..=4 {
         std::thread::scope(|scope| {
             let daemon = scope.spawn(|| ends_after(&door, messages));
-            match try_runtime(path.clone()) {
+            match member_builder(path.clone(), "").build() {
                 Ok(runtime) => assert!(messages > 1, "{runtime:?} without a welcome"),
                 Err(error) => {
                     let text = error.to_string();

@@ -13,16 +13,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use janus::net::{TcpListener, TcpStream, UdpSocket};
-<<<<<<< HEAD
 use janus::{AbortHandle, BackendChoice, Builder, Handle, Placement, Runtime, wire};
 use janus_daemon::{Counters, Daemon, Rule, Settings, Stop};
 use janus_io::{Backend, Batch, Caps, Queue};
 use janus_mem::{Depot, Pool};
-=======
-use janus::{BackendChoice, BuildError, Handle, Runtime, wire};
-use janus_daemon::{Counters, Daemon, Settings, Stop};
-use janus_mem::Depot;
->>>>>>> d24a4a15 (io: a daemon that ends while one joins is named in the error)
 use janus_wire::Link;
 
 /// Says to a process what it is.
@@ -253,9 +247,8 @@ fn asks(handle: &Handle, port: u16, text: &str, within: Duration) -> Result<Stri
     })
 }
 
-<<<<<<< HEAD
 /// `group`: of no group if it is empty.
-fn member_builder(socket: PathBuf, group: &str) -> Builder {
+pub(crate) fn member_builder(socket: PathBuf, group: &str) -> Builder {
     let mut builder = Runtime::builder().ignore_environment().cores(1);
     if !group.is_empty() {
         // A segment that is turned back may have crossed from core to core before.
@@ -263,16 +256,6 @@ fn member_builder(socket: PathBuf, group: &str) -> Builder {
     }
     let builder = builder.packet_buffers(4_096).max_connections(4_096);
     builder.backend(BackendChoice::Daemon { socket })
-=======
-pub(crate) fn try_runtime(socket: PathBuf) -> std::result::Result<Runtime, BuildError> {
-    let builder = Runtime::builder().ignore_environment().cores(1);
-    let builder = builder.packet_buffers(4_096).max_connections(4_096);
-    builder.backend(BackendChoice::Daemon { socket }).build()
-}
-
-fn member_runtime(socket: PathBuf) -> Runtime {
-    try_runtime(socket).expect("the daemon takes it in")
->>>>>>> d24a4a15 (io: a daemon that ends while one joins is named in the error)
 }
 
 /// A process that is a member, for as long as it lives.
@@ -314,13 +297,10 @@ impl Carrier {
         }
     }
 
-    /// Not one buffer of it is out in the end.
-    fn ends(self) -> Arc<Counters> {
+    fn ends(self) -> (Arc<Counters>, Arc<Depot>) {
         self.stop.stop();
         self.thread.join().expect("an end");
-        let stats = self.buffers.stats();
-        assert_eq!(stats.outstanding, 0, "buffers are lost: {stats:?}");
-        self.counters
+        (self.counters, self.buffers)
     }
 }
 
@@ -474,9 +454,13 @@ impl World {
     }
 
     pub(crate) fn ends(self) -> Arc<Counters> {
-        let counters = self.daemon.ends();
+        let (counters, buffers) = self.daemon.ends();
         self.client.stop();
         self.client_thread.join().expect("an end");
+        // The device has some yet, and the client had.
+        drop(self.device.0.lock().expect("no one panicked").take());
+        let stats = buffers.stats();
+        assert_eq!(stats.outstanding, 0, "buffers are lost: {stats:?}");
         assert!(!self.socket.exists(), "the socket is left");
         let _ = std::fs::remove_dir(self.socket.parent().expect("a folder"));
         counters
