@@ -25,6 +25,8 @@ pub(crate) struct Door {
     path: PathBuf,
     /// There was a daemon before, whose members are about to ask.
     pub(crate) follows: bool,
+    /// Programs are members yet: the next daemon is to know by what it finds here that it follows one.
+    pub(crate) is_left: bool,
     rules: Vec<Rule>,
 }
 
@@ -73,6 +75,7 @@ impl Door {
             socket,
             path,
             follows,
+            is_left: false,
             rules: settings.allow.clone(),
         })
     }
@@ -112,7 +115,9 @@ impl AsFd for Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        // Another daemon may have taken it away.
-        let _ = fs::remove_file(&self.path);
+        if !self.is_left {
+            // Another daemon may have taken it away.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use crate::check::{Identity, Verdict};
 use crate::door::Door;
 use crate::groups::Way;
-use crate::member::{Breach, Member};
+use crate::member::{Breach, Member, Stage};
 use crate::ports::{KEPT, Ports, Slot};
 use crate::steer::{Pieces, To, core_of, opens, steer};
 use crate::{Counters, MEMBERS_MAX};
@@ -122,6 +122,8 @@ impl Switch {
                 self.look()?;
             }
         }
+        let ready = |it: &Member| it.stage == Stage::Ready;
+        self.door.is_left = self.members.iter().flatten().any(ready);
         Ok(())
     }
 

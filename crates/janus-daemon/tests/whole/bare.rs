@@ -262,7 +262,7 @@ impl Echo {
         loop {
             let (offset, frame) = self.takes(bare)?;
             if frame[12..14] == [8, 0] && frame[23] == UDP {
-                assert_eq!(frame[36..38], port, "another's port");
+                assert_eq!(frame[36..38], port, "another's port: {frame:?}");
                 let begins = format!("{} ", self.port);
                 let text = &frame[UDP_HEAD..];
                 assert!(text.starts_with(begins.as_bytes()), "another's: {text:?}");

@@ -124,7 +124,7 @@ fn processes(world: &World, tally: &Tally, port: u16, until: Instant) {
         add(&tally.joined, 1);
         let text = format!("{port} life {number} ").repeat(20_000);
         std::thread::scope(|scope| {
-            let asks = scope.spawn(|| world.asks_for(port, &text, LONG / 50));
+            let asks = scope.spawn(|| world.asks_for(port, &text, Duration::from_millis(200)));
             std::thread::sleep(Duration::from_millis(number % 20));
             process.kill().expect("it runs");
             process.wait().expect("it has ended");
@@ -162,8 +162,12 @@ fn crowd(world: &World, tally: &Tally, members: usize, time: Duration) {
 
 /// All places are free: as many join as there can be, and no more.
 pub(crate) fn all_join(world: &World) {
-    let mut all: Vec<Bare> = (0..MEMBERS_MAX).map(|_| Bare::new(&world.socket)).collect();
-    all.iter_mut().for_each(Bare::joins);
+    let join = |_| {
+        let mut bare = Bare::new(&world.socket);
+        bare.joins();
+        bare
+    };
+    let all: Vec<Bare> = (0..MEMBERS_MAX).map(join).collect();
     let one_more = Bare::new(&world.socket);
     let Some(Message::Refused { why, .. }) = one_more.hears() else {
         panic!("there are more members than can be");
