@@ -263,6 +263,9 @@ impl Switch {
             counter.add(1);
         }
         self.ports.gone(slot, kept);
+        self.pieces.forget(slot);
+        // Nor what others have sent to it in this turn.
+        self.inside.retain(|(to, ..)| *to != slot);
         if kept.is_some() {
             self.expires = Some(self.expires.map_or(until, |at| at.min(until)));
         }

@@ -50,6 +50,15 @@ impl Pieces {
         known.map(|(_, to)| *to)
     }
 
+    /// A member is gone: another will have its place, and is not to get the rest of its packets.
+    pub(crate) fn forget(&mut self, slot: Slot) {
+        let leads_there = |to| matches!(to, To::Member(of, _) | To::Returns(of, _) if of == slot);
+        let known = self.known.iter_mut();
+        known
+            .filter(|it| it.is_some_and(|(_, to)| leads_there(to)))
+            .for_each(|it| *it = None);
+    }
+
     fn remember(&mut self, whole: Whole, to: To) {
         self.known[self.next] = Some((whole, to));
         self.next = (self.next + 1) % PIECES;
@@ -219,4 +228,42 @@ fn of_piece(
     };
     pieces.remember(whole, to);
     to
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use janus_wire::ethernet::ethertype::IPV4;
+
+    /// A piece of a datagram for port 53, at eight times this offset.
+    fn piece(offset: u16) -> Vec<u8> {
+        let more = u16::from(offset == 0) << 13;
+        let mut frame = vec![2; 12];
+        frame.extend(IPV4.to_be_bytes());
+        frame.extend([0x45, 0, 0, 44, 0, 7]);
+        frame.extend((more | offset).to_be_bytes());
+        frame.extend([64, UDP, 0, 0, 192, 0, 2, 2, 192, 0, 2, 1]);
+        frame.extend([0, 9, 0, 53, 0, 48, 0, 0]);
+        frame.extend([7; 16]);
+        frame
+    }
+
+    #[test]
+    fn the_rest_of_a_packet_is_not_for_who_has_a_dead_members_place() {
+        let (mut ports, mut pieces) = (Ports::new(), Pieces::new());
+        let port = Port {
+            udp: true,
+            number: 53,
+        };
+        ports.claim(1, port).unwrap();
+        let to = |ports: &Ports, pieces: &mut Pieces, offset| {
+            steer(&piece(offset), Link::Ethernet, ports, pieces)
+        };
+        assert_eq!(to(&ports, &mut pieces, 3), To::Nowhere, "before the first");
+        assert_eq!(to(&ports, &mut pieces, 0), To::Member(1, 0));
+        assert_eq!(to(&ports, &mut pieces, 3), To::Member(1, 0));
+        ports.gone(1, None);
+        pieces.forget(1);
+        assert_eq!(to(&ports, &mut pieces, 3), To::Nowhere);
+    }
 }

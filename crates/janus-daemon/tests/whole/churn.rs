@@ -1,6 +1,8 @@
 //! Members that join, serve and go all the time, some in order, some without a word, some killed; and a few that stay, whose connections must not
 //! notice. In a process of its own, so that its descriptors can be counted.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,9 +40,14 @@ fn get(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-fn descriptors() -> usize {
+/// Every descriptor of this process, and what it is.
+fn descriptors() -> BTreeMap<String, PathBuf> {
     let all = std::fs::read_dir("/proc/self/fd").expect("it is there");
-    all.count()
+    let named = |it: std::fs::DirEntry| {
+        let to = std::fs::read_link(it.path()).unwrap_or_default();
+        (it.file_name().to_string_lossy().into_owned(), to)
+    };
+    all.flatten().map(named).collect()
 }
 
 pub(crate) fn in_time(what: &str, mut is: impl FnMut() -> bool) {
@@ -160,20 +167,22 @@ fn crowd(world: &World, tally: &Tally, members: usize, time: Duration) {
     });
 }
 
-/// All places are free: as many join as there can be, and no more.
-pub(crate) fn all_join(world: &World) {
+/// All places are free: beside those that are there as many join as there can be, and no more. How many did.
+pub(crate) fn all_join(world: &World, there: usize) -> u64 {
     let join = |_| {
         let mut bare = Bare::new(&world.socket);
         bare.joins();
         bare
     };
-    let all: Vec<Bare> = (0..MEMBERS_MAX).map(join).collect();
+    let all: Vec<Bare> = (there..MEMBERS_MAX).map(join).collect();
     let one_more = Bare::new(&world.socket);
     let Some(Message::Refused { why, .. }) = one_more.hears() else {
         panic!("there are more members than can be");
     };
     assert!(why.contains("members already"), "{why}");
+    let count = all.len() as u64;
     all.into_iter().for_each(Bare::leaves);
+    count
 }
 
 #[test]
@@ -193,9 +202,6 @@ fn churn() {
     let seconds = std::env::var("JANUS_CHURN").map_or(3, |it| it.parse().expect("seconds"));
     let time = Duration::from_secs(seconds);
     let world = World::new("churn");
-    // Once, for what a process makes when it is first needed.
-    world.member(80, NAMES[0]).ends();
-    let before = descriptors();
     let tally = Tally::default();
     let stop = Arc::new(AtomicBool::new(false));
     let staying: Vec<_> = (80..).zip(NAMES).collect();
@@ -207,6 +213,12 @@ fn churn() {
         .collect();
     let begin = Instant::now();
     crowd(&world, &tally, 2, time / 4);
+    in_time("deaths are noticed", || {
+        world.counters().died.get() == get(&tally.died)
+    });
+    let all = all_join(&world, staying.len());
+    // What a process makes when it is first needed is there by now.
+    let before = descriptors();
     crowd(&world, &tally, 64, time * 3 / 4);
     let lasted = begin.elapsed();
     stop.store(true, Ordering::Release);
@@ -215,8 +227,7 @@ fn churn() {
         .map(|bytes| bytes.expect("it was not disturbed"))
         .sum();
     let (joined, left, died) = (get(&tally.joined), get(&tally.left), get(&tally.died));
-    // And the very first.
-    let (joined, left) = (joined + staying.len() as u64 + 1, left + 1);
+    let (joined, left) = (joined + staying.len() as u64 + all, left + all);
     let counted = world.counters();
     in_time("deaths are noticed", || counted.died.get() == died);
     assert_eq!((counted.joined.get(), counted.left.get()), (joined, left));
@@ -228,9 +239,17 @@ fn churn() {
         get(&tally.again),
         connections.len(),
     );
+    all_join(&world, staying.len());
+    let begin = Instant::now();
+    while descriptors().len() > before.len() {
+        let open = descriptors();
+        assert!(
+            begin.elapsed() < LONG / 3,
+            "left open: {before:#?}, {open:#?}"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
     members.into_iter().for_each(crate::world::Member::ends);
-    all_join(&world);
-    in_time("descriptors are left open", || descriptors() <= before);
     let counted = world.ends();
     let gone = counted.left.get() + counted.died.get();
     assert_eq!((counted.joined.get(), counted.cut_off.get()), (gone, 0));

@@ -188,7 +188,7 @@ fn beside_others(name: &str, happens: impl FnOnce(&World)) -> u64 {
         assert!(bytes.expect("it was not disturbed") > 0);
     }
     members.into_iter().for_each(crate::world::Member::ends);
-    all_join(&world);
+    all_join(&world, 0);
     let counted = world.ends();
     let gone = counted.left.get() + counted.died.get();
     assert_eq!(counted.joined.get(), gone, "{counted}");
