@@ -57,15 +57,6 @@ fn ends_of_programs() {
 fn what_does_not_work(world: &World) {
     let (script, port) = (world.script("ends.py"), COUNTS.to_string());
     let count = counts();
-    let words = [PYTHON, &script, "serves_in_children", PROGRAM, "9001"];
-    let ended = world.run(&words).well();
-    assert_eq!(ended.out, "EINVAL\n", "{ended}");
-    let said = ended.err.matches("janus: ").count();
-    assert!(
-        said == 1 && ended.err.contains("what listens works in the parent only"),
-        "{ended}"
-    );
-
     let words = [PYTHON, &script, "replaced_with_sockets", PEER, &port];
     let ended = world.run(&words).well();
     assert_eq!(ended.out, "EBUSY\n", "{ended}");

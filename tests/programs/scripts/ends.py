@@ -90,19 +90,6 @@ def terminated():
         it.recv(1)
 
 
-def serves_in_children():
-    """What does not work on Janus: a server whose children accept."""
-    with socket.create_server((HOST, PORT)) as server:
-        child = os.fork()
-        if child == 0:
-            try:
-                server.accept()
-            except OSError as error:
-                print(errno.errorcode[error.errno], flush=True)
-            os._exit(0)
-        os.waitpid(child, 0)
-
-
 def replaced_with_sockets():
     """What does not work on Janus: to become another program with a connection open."""
     it = connected()
