@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::library;
 use crate::peers::{self, HTTP};
 use crate::support::privileged::skip;
-use crate::world::{PEER, PROGRAM, Sockets, Transcript, World, compare, in_world};
+use crate::world::{PEER, Sockets, Transcript, World, compare, in_world};
 
 const PYTHON: &str = "/usr/bin/python3";
 const COUNTS: u16 = 9000;
