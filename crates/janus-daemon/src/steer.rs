@@ -29,7 +29,7 @@ pub(crate) enum To {
 }
 
 /// A packet in pieces: between whom, and which.
-type Whole = (u64, u32, u8);
+type Whole = (IpAddr, IpAddr, u32, u8);
 
 /// Remembers where packets in pieces go.
 pub(crate) struct Pieces {
@@ -159,19 +159,11 @@ pub(crate) fn steer(bytes: &[u8], link: Link, ports: &Ports, pieces: &mut Pieces
             id,
             proto,
         } => {
-            let between = u64::from(src.to_bits()) << 32 | u64::from(dst.to_bits());
-            let whole = (between, id.into(), proto);
+            let whole = (src.into(), dst.into(), id.into(), proto);
             let ip = &bytes[l3_offset..];
             let first = u16::from_be_bytes([ip[6], ip[7]]) & 0x1fff == 0;
             let ports_at = first.then_some(l3_offset + usize::from(ip[0] & 15) * 4);
-            of_piece(
-                bytes,
-                ports_at,
-                whole,
-                (src.into(), dst.into()),
-                ports,
-                pieces,
-            )
+            of_piece(bytes, ports_at, whole, ports, pieces)
         }
         Class::Fragment6 {
             l3_offset,
@@ -179,8 +171,6 @@ pub(crate) fn steer(bytes: &[u8], link: Link, ports: &Ports, pieces: &mut Pieces
             dst,
             id,
         } => {
-            let folded = src.to_bits() ^ dst.to_bits().rotate_left(64);
-            let between = (folded >> 64) as u64 ^ (folded as u64).rotate_left(17);
             // The fragment header right behind the IPv6 header, as a rule; any other way is nowhere.
             let header = bytes.get(l3_offset + 40..l3_offset + 48);
             let is_there = bytes[l3_offset + 6] == 44;
@@ -189,15 +179,8 @@ pub(crate) fn steer(bytes: &[u8], link: Link, ports: &Ports, pieces: &mut Pieces
             };
             let first = u16::from_be_bytes([header[2], header[3]]) & 0xfff8 == 0;
             let ports_at = first.then_some(l3_offset + 48);
-            let whole = (between, id, header[0]);
-            of_piece(
-                bytes,
-                ports_at,
-                whole,
-                (src.into(), dst.into()),
-                ports,
-                pieces,
-            )
+            let whole = (src.into(), dst.into(), id, header[0]);
+            of_piece(bytes, ports_at, whole, ports, pieces)
         }
         Class::Tcp4(_) | Class::Tcp6(_) | Class::Other | Class::Malformed(_) => To::Nowhere,
     }
@@ -207,7 +190,6 @@ fn of_piece(
     bytes: &[u8],
     ports_at: Option<usize>,
     whole: Whole,
-    (src, dst): (IpAddr, IpAddr),
     ports: &Ports,
     pieces: &mut Pieces,
 ) -> To {
@@ -215,7 +197,8 @@ fn of_piece(
         return pieces.of(whole).unwrap_or(To::Nowhere);
     };
     let both = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>());
-    let to = match (whole.2, both) {
+    let (src, dst, _, proto) = whole;
+    let to = match (proto, both) {
         (UDP, Some([_, _, high, low])) => {
             by_socket(ports, u16::from_be_bytes([*high, *low]), false, 0)
         }

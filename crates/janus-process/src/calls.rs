@@ -307,6 +307,13 @@ impl Process {
         Ok(inner.descriptors.put(&self.core.ours, fd, socket))
     }
 
+    /// Closes such a name.
+    pub(crate) fn close_name_of_our_own(&self, fd: RawFd) {
+        own::forget(fd);
+        // Another thread may have closed it.
+        let _ = self.close_at_once(fd);
+    }
+
     /// The program's descriptors that are ours.
     pub fn open_descriptors(&self) -> Vec<RawFd> {
         let mut all = self.core.lock().descriptors.all();

@@ -196,8 +196,6 @@ impl Pair {
 
     fn close(&self, process: &Process) {
         own::forget(self.end.as_raw_fd());
-        own::forget(self.fd);
-        // Another thread may have closed it.
-        let _ = process.close_at_once(self.fd);
+        process.close_name_of_our_own(self.fd);
     }
 }

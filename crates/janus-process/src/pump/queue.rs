@@ -170,17 +170,14 @@ impl Door {
         match handed {
             Ok(end) => Ok(Pair::of(fd, end)),
             Err(error) => {
-                own::forget(fd);
-                let _ = process.close_at_once(fd);
+                process.close_name_of_our_own(fd);
                 Err(error)
             }
         }
     }
 
     pub(super) fn close(&self, process: &Process) {
-        own::forget(self.fd);
-        // Another thread may have closed it.
-        let _ = process.close_at_once(self.fd);
+        process.close_name_of_our_own(self.fd);
     }
 }
 
