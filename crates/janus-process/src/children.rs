@@ -4,23 +4,19 @@
 //! to the parent by the channel, and is carried there (`pump`). What listens has a queue that all children share, made before the first fork:
 //! the placeholder becomes the end of it that connections are taken from.
 
-use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{MutexGuard, PoisonError};
 
 use janus_posix::abi;
 use rustix::io::DupFlags;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
-};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 
 use crate::core::Inner;
 use crate::poll::Polled;
 use crate::process::Process;
 use crate::pump::{Names, Queue};
-use crate::{Errno, Result, errno, kernel, own, pump};
+use crate::{Errno, Result, errno, kernel, own, passing, pump};
 
 /// A socket as it was when its process forked.
 #[derive(Clone, Copy)]
@@ -315,17 +311,9 @@ impl Child {
 
     fn tell(&self, socket: i32, word: Word, end: Option<&OwnedFd>) -> Result<()> {
         let text = (i64::from(socket) << 8 | word as i64).to_le_bytes();
-        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut room);
-        let ends = end.map(|end| [end.as_fd()]);
-        if let Some(ends) = &ends {
-            control.push(SendAncillaryMessage::ScmRights(ends));
-        }
-        let text = [std::io::IoSlice::new(&text)];
-        let mut flags = SendFlags::NOSIGNAL;
+        let mut flags = SendFlags::empty();
         flags.set(SendFlags::DONTWAIT, word == Word::LetsGo);
-        sendmsg(&self.channel, &text, &mut control, flags).map_err(errno)?;
-        Ok(())
+        passing::send(&self.channel, &text, end.map(AsFd::as_fd), flags)
     }
 }
 
@@ -341,15 +329,12 @@ impl Forked {
     /// Hears one message.
     pub(crate) fn told(&mut self, process: &Process) -> Told {
         let mut text = [0; 8];
-        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = RecvAncillaryBuffer::new(&mut room);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let into = &mut [std::io::IoSliceMut::new(&mut text)];
-        match recvmsg(&self.channel, into, &mut control, flags) {
-            Ok(got) if got.bytes == text.len() => {}
-            Err(error) if errno(error) == Errno::EAGAIN => return Told::Nothing,
+        let end = match passing::receive(&self.channel, &mut text, flags) {
+            Ok((len, end)) if len == text.len() => end,
+            Err(Errno::EAGAIN) => return Told::Nothing,
             _ => return Told::Gone,
-        }
+        };
         let text = i64::from_le_bytes(text);
         let socket = (text >> 8) as i32;
         // A child says nothing of what it was not given.
@@ -360,12 +345,8 @@ impl Forked {
             self.accepts.push(socket);
             return Told::Accepts(socket);
         }
-        let end = control.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut ends) => ends.next().map(own::keep),
-            _ => None,
-        });
         match end {
-            Some(end) => Told::Claimed(socket, end),
+            Some(end) => Told::Claimed(socket, own::keep(end)),
             None => {
                 let held = self.held.iter().position(|held| *held == socket);
                 held.map(|at| self.held.swap_remove(at));

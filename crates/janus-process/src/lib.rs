@@ -20,6 +20,7 @@ pub mod interrupts;
 mod kernel;
 mod loans;
 mod own;
+mod passing;
 mod poll;
 mod process;
 mod pump;

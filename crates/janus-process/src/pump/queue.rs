@@ -2,8 +2,6 @@
 //! kernel's. While one of them accepts, this process accepts for it, and puts one end of each connection's pair into the queue. Who takes
 //! it first has it, as on a socket of the kernel's that several processes have; what one does not take another does.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
@@ -12,9 +10,7 @@ use janus_posix::abi;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{fcntl_dupfd_cloexec, ioctl_fionbio, ioctl_fionread};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, send, sendmsg, socketpair,
-    sockopt,
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair, sockopt,
 };
 
 use super::names::Names;
@@ -22,7 +18,7 @@ use super::pair::Pair;
 use crate::own::{self, Own};
 use crate::poll::Polled;
 use crate::process::Process;
-use crate::{Errno, Result, errno, kernel};
+use crate::{Errno, Result, errno, kernel, passing};
 
 /// Connections of one listener until the others have their turn.
 const AT_ONCE: usize = 16;
@@ -108,7 +104,7 @@ impl Door {
             self.looks_at = None;
             if ioctl_fionread(&self.takes).is_ok_and(|waiting| waiting > 0) {
                 // If there is no room, those that wait are woken as they come.
-                let _ = send(&self.gives, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+                let _ = passing::send(&self.gives, &[0], None, SendFlags::DONTWAIT);
             }
         }
     }
@@ -159,12 +155,7 @@ impl Door {
                 peer: process.getpeername(fd)?,
             };
             let (theirs, ours) = super::pair(Some(names))?;
-            let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-            let mut control = SendAncillaryBuffer::new(&mut room);
-            let ends = [theirs.as_fd()];
-            control.push(SendAncillaryMessage::ScmRights(&ends));
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            sendmsg(&self.gives, &[IoSlice::new(&[0])], &mut control, flags).map_err(errno)?;
+            passing::send(&self.gives, &[0], Some(theirs.as_fd()), SendFlags::DONTWAIT)?;
             Ok(own::keep(ours))
         })();
         match handed {
@@ -216,23 +207,14 @@ impl Process {
 /// # Errors
 /// EINVAL once that process listens no more; those of `recvmsg(2)`.
 pub fn accept(fd: RawFd, flags: i32) -> Result<(OwnedFd, SocketAddr)> {
-    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut room);
     let mut how = RecvFlags::empty();
     how.set(RecvFlags::CMSG_CLOEXEC, flags & abi::SOCK_CLOEXEC != 0);
     let end = loop {
-        let mut text = [0];
-        let into = &mut [IoSliceMut::new(&mut text)];
-        let got = recvmsg(kernel::named(fd)?, into, &mut control, how).map_err(errno)?;
-        let end = control.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut ends) => ends.next(),
-            _ => None,
-        });
-        match end {
-            Some(end) => break end,
-            None if got.bytes == 0 => return Err(Errno::EINVAL),
+        match passing::receive(kernel::named(fd)?, &mut [0], how)? {
+            (_, Some(end)) => break end,
+            (0, None) => return Err(Errno::EINVAL),
             // That there are others before this one.
-            None => {}
+            _ => {}
         }
     };
     ioctl_fionbio(&end, flags & abi::SOCK_NONBLOCK != 0).map_err(errno)?;
