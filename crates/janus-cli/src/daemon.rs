@@ -7,14 +7,23 @@ use std::str::FromStr;
 
 use janus_daemon::{Daemon, Rule, Settings};
 
+use crate::limit::Limited;
+
+/// Where a daemon listens unless it is told otherwise.
+pub(crate) const SOCKET: &str = "/run/janus/io.sock";
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Socket at which programs ask to be taken in.
-    #[arg(long, default_value = "/run/janus/io.sock")]
+    #[arg(long, default_value = SOCKET)]
     socket: PathBuf,
     /// Ports for other users than root and the daemon's own: `www-data:80`, `any:1024-65535`. May be said several times.
     #[arg(long)]
     allow: Vec<Allow>,
+    /// How much a user's programs may send, together: `www-data:bytes=100M/s,syns=1000/s`. `any` is each user without a limit of its own, by
+    /// itself. Bursts are a tenth of a second's bytes and a second's SYNs, or `bytes-burst=4M`, `syns-burst=50`. May be said several times.
+    #[arg(long)]
+    limit: Vec<Limited>,
 }
 
 /// A rule, as it is written.
@@ -42,7 +51,7 @@ impl FromStr for Allow {
 }
 
 /// A user's number.
-fn number_of(name: &str) -> Result<u32, String> {
+pub(crate) fn number_of(name: &str) -> Result<u32, String> {
     if let Ok(number) = name.parse() {
         return Ok(number);
     }
@@ -58,6 +67,9 @@ pub(crate) fn run(args: Args) -> janus::Result<ExitCode> {
     let settings = Settings {
         socket: args.socket,
         allow: args.allow.into_iter().map(|Allow(rule)| rule).collect(),
+        limits: (args.limit.into_iter())
+            .map(|Limited(limit)| limit)
+            .collect(),
         signals: true,
     };
     let daemon = Daemon::open(janus::Runtime::builder(), &settings)?;

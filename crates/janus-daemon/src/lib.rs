@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod account;
 mod check;
 mod desk;
 mod door;
@@ -14,6 +15,9 @@ mod groups;
 mod keeper;
 mod member;
 mod ports;
+mod publisher;
+mod quota;
+mod statistics;
 mod steer;
 mod switch;
 
@@ -29,7 +33,11 @@ use janus_io::park::{Parker, Unparker};
 use janus_mem::Depot;
 
 use keeper::Keeper;
+use publisher::Publisher;
 use switch::Switch;
+
+pub use quota::{Limit, Rate};
+pub use statistics::{MemberStatistics, Statistics, Traffic};
 
 /// The most programs that a daemon takes in.
 pub const MEMBERS_MAX: usize = 128;
@@ -50,6 +58,8 @@ pub struct Settings {
     pub socket: PathBuf,
     /// Besides the daemon's own user and root, who may claim all.
     pub allow: Vec<Rule>,
+    /// How much members may send. Where nothing is said: as much as they like.
+    pub limits: Vec<Limit>,
     /// SIGTERM and SIGINT end it.
     pub signals: bool,
 }
@@ -78,6 +88,8 @@ pub struct Counters {
     pub turned_back: Counter,
     /// Frames that a member may not send: from another address, another port, or no packets.
     pub refused: Counter,
+    /// Frames of members over the rate of their user.
+    pub limited: Counter,
     /// Descriptors that a member sent, of strange kinds, which could not be closed without waiting.
     pub left_open: Counter,
     /// Members that were taken in.
@@ -103,6 +115,7 @@ impl std::fmt::Display for Counters {
             ("lost for a dead member's port", &self.lost_reserved),
             ("turned back", &self.turned_back),
             ("refused", &self.refused),
+            ("over a rate", &self.limited),
         ];
         f.write_str("frames:")?;
         for (what, counter) in all {
@@ -121,6 +134,7 @@ impl std::fmt::Display for Counters {
 pub struct Daemon {
     switch: Switch,
     keeper: Keeper,
+    publisher: Publisher,
     parker: Parker,
     stop: Stop,
     counters: Arc<Counters>,
@@ -175,6 +189,7 @@ impl Daemon {
         Ok(Daemon {
             switch,
             keeper,
+            publisher: Publisher::create(&settings.socket),
             parker,
             stop,
             counters,
@@ -208,10 +223,13 @@ impl Daemon {
         let Daemon {
             mut switch,
             keeper,
+            mut publisher,
             parker,
             ..
         } = self;
-        let done = switch.run(&parker);
+        let done = switch.run(&parker, &mut publisher);
+        // Its file before its socket: what has a socket has figures.
+        drop(publisher);
         drop(switch);
         keeper.end();
         done

@@ -14,11 +14,13 @@ use janus_wire::{Link, MacAddr, classify};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use crate::account::Account;
 use crate::check::{Identity, Verdict};
 use crate::door::Door;
 use crate::groups::Way;
 use crate::member::{Breach, Member, Stage};
 use crate::ports::{KEPT, Ports, Slot};
+use crate::publisher::Publisher;
 use crate::steer::{Pieces, To, core_of, opens, steer};
 use crate::{Counters, MEMBERS_MAX};
 
@@ -107,15 +109,17 @@ impl Switch {
     }
 
     /// Until it is stopped.
-    pub(crate) fn run(&mut self, parker: &Parker) -> io::Result<()> {
+    pub(crate) fn run(&mut self, parker: &Parker, publisher: &mut Publisher) -> io::Result<()> {
         let (mut idle, mut turns) = (Idle::default(), 0_u32);
         while !self.stop.load(Ordering::Acquire) {
             let worked = self.turn() > 0;
             turns = turns.wrapping_add(1);
             if turns.is_multiple_of(LOOK_EVERY) {
                 self.look()?;
+                publisher.show(&self.counters, &mut self.members);
             }
             if idle.should_sleep(worked) && self.arms() {
+                publisher.show(&self.counters, &mut self.members);
                 let before = Instant::now();
                 self.sleep(parker)?;
                 idle.slept(before.elapsed());
@@ -180,8 +184,14 @@ impl Switch {
             return;
         };
         match member.deliver(core, bytes, tag) {
-            Ok(true) => self.counters.to_members.add(1),
-            Ok(false) => self.counters.lost_no_buffer.add(1),
+            Ok(true) => {
+                member.account.received.add(bytes.len());
+                self.counters.to_members.add(1);
+            }
+            Ok(false) => {
+                member.account.lost_no_buffer += 1;
+                self.counters.lost_no_buffer.add(1);
+            }
             Err(violation) => self.cut_off(slot, &violation.into()),
         }
     }
@@ -292,7 +302,10 @@ impl Switch {
                 memory.read(it.offset, &mut buf.bytes_mut()[at..at + len])?;
                 let frame = Frame::new(buf, len as u16);
                 match it.tag & Descriptor::RETURNS {
-                    0 => self.pass(slot, member.user, &mut member.taken, frame),
+                    0 => {
+                        let (taken, account) = (&mut member.taken, &mut member.account);
+                        self.pass(slot, member.user, taken, account, frame);
+                    }
                     _ => self.turned_back(slot, frame, it.tag & Descriptor::INSIDE),
                 }
             }
@@ -302,7 +315,14 @@ impl Switch {
         Ok(count)
     }
 
-    fn pass(&mut self, slot: Slot, user: u32, taken: &mut u32, frame: Frame) {
+    fn pass(
+        &mut self,
+        slot: Slot,
+        user: u32,
+        taken: &mut u32,
+        account: &mut Account,
+        frame: Frame,
+    ) {
         let verdict = match self.identity.judge(frame.data(), slot, &self.ports) {
             Verdict::Takes(port) if !self.door.allows(user, port.number) => Verdict::Refuse,
             Verdict::Takes(_) if *taken >= TAKEN_MAX => Verdict::Refuse,
@@ -315,19 +335,22 @@ impl Switch {
             },
             other => other,
         };
-        match verdict {
-            Verdict::Pass if self.identity.is_for_us(frame.data()) => {
-                self.carry_inside(slot, frame);
-            }
-            Verdict::Pass => {
-                self.counters.from_members.add(1);
-                self.put_out(frame);
-            }
-            _ => {
-                self.counters.refused.add(1);
-                self.pool.free(frame.buf);
-            }
+        if verdict != Verdict::Pass {
+            account.refused += 1;
+            self.counters.refused.add(1);
+            return self.pool.free(frame.buf);
         }
+        if !self.door.quotas.admits(user, frame.data(), self.link) {
+            account.limited += 1;
+            self.counters.limited.add(1);
+            return self.pool.free(frame.buf);
+        }
+        account.sent.add(frame.data().len());
+        if self.identity.is_for_us(frame.data()) {
+            return self.carry_inside(slot, frame);
+        }
+        self.counters.from_members.add(1);
+        self.put_out(frame);
     }
 
     /// From one member to another, or back: whoever sends to a port without an owner answers itself that it is closed.

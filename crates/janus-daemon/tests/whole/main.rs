@@ -6,6 +6,8 @@ mod churn;
 mod faults;
 mod groups;
 mod hostile;
+mod quotas;
+mod statistics;
 mod world;
 
 use std::io::ErrorKind;
