@@ -72,7 +72,12 @@ impl fmt::Display for Table<'_> {
             true => "has run for",
             false => "HAS ENDED; these are its last figures. It began before",
         };
-        writeln!(f, "janus daemon {} {lives} {}", all.process, self.past(all.since))?;
+        writeln!(
+            f,
+            "janus daemon {} {lives} {}",
+            all.process,
+            self.past(all.since)
+        )?;
         let rows: Vec<[String; 14]> = all.members.iter().map(|it| self.row(it)).collect();
         let width = |column: usize| {
             let cells = rows.iter().map(|row| row[column].chars().count());
@@ -219,7 +224,10 @@ mod tests {
 
     #[test]
     fn names_cannot_say_anything_else() {
-        assert_eq!(quoted("a \"b\" \\ \u{1b}[2J\n é"), r#""a \"b\" \\ \u001b[2J\u000a é""#);
+        assert_eq!(
+            quoted("a \"b\" \\ \u{1b}[2J\n é"),
+            r#""a \"b\" \\ \u001b[2J\u000a é""#
+        );
         assert_eq!("\u{1b}[2J".escape_debug().to_string(), "\\u{1b}[2J");
     }
 }

@@ -68,7 +68,9 @@ fn a_member_is_listed() {
         limits: Vec::new(),
         signals: false,
     };
-    let device = builder().address(address).backend(BackendChoice::wire(near));
+    let device = builder()
+        .address(address)
+        .backend(BackendChoice::wire(near));
     let daemon = Daemon::open(device, &settings).expect("a daemon");
     let stop = daemon.stop();
     let carries = std::thread::spawn(move || daemon.run().expect("it is stopped"));
@@ -88,7 +90,10 @@ fn a_member_is_listed() {
     let begin = Instant::now();
     let lists = |it: &Statistics| it.members.iter().any(|it| it.tcp_ports == [80]);
     while !Statistics::open(Statistics::path_of(&socket)).is_ok_and(|it| lists(&it)) {
-        assert!(begin.elapsed() < Duration::from_secs(30), "it is not listed");
+        assert!(
+            begin.elapsed() < Duration::from_secs(30),
+            "it is not listed"
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
     let said = |words: &[&str]| {
@@ -99,18 +104,35 @@ fn a_member_is_listed() {
     let (table, json) = (said(&[]), said(&["--json"]));
     let lines: Vec<&str> = table.lines().collect();
     let own = std::process::id().to_string();
-    assert!(lines[0].starts_with(&format!("janus daemon {own} has run for ")), "{table}");
+    assert!(
+        lines[0].starts_with(&format!("janus daemon {own} has run for ")),
+        "{table}"
+    );
     assert!(lines[1].starts_with("NAME"), "{table}");
     let cells: Vec<&str> = lines[2].split_whitespace().collect();
-    assert!(cells.contains(&own.as_str()) && cells.contains(&"80"), "{table}");
+    assert!(
+        cells.contains(&own.as_str()) && cells.contains(&"80"),
+        "{table}"
+    );
     assert!(lines[3].contains("1 joined, 0 left"), "{table}");
-    assert!(json.starts_with("{\"running\":true,") && json.ends_with("]}]}\n"), "{json}");
-    for part in ["\"joined\":1", "\"tcp_ports\":[80]", "\"udp_ports\":[]", "\"cores\":1"] {
+    assert!(
+        json.starts_with("{\"running\":true,") && json.ends_with("]}]}\n"),
+        "{json}"
+    );
+    for part in [
+        "\"joined\":1",
+        "\"tcp_ports\":[80]",
+        "\"udp_ports\":[]",
+        "\"cores\":1",
+    ] {
         assert!(json.contains(part), "{part}: {json}");
     }
     handle.stop();
     serves.join().expect("an end");
     stop.stop();
     carries.join().expect("an end");
-    assert!(!members(&socket, &[]).status.success(), "the file has gone with its daemon");
+    assert!(
+        !members(&socket, &[]).status.success(),
+        "the file has gone with its daemon"
+    );
 }

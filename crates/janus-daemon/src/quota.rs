@@ -141,7 +141,9 @@ impl Quotas {
         buckets.both().for_each(|bucket| bucket.fill(now));
         let len = frame.len() as u64;
         let begins = buckets.syns.is_some()
-            && classify(frame, link).segment().is_some_and(|(_, flags)| opens(flags));
+            && classify(frame, link)
+                .segment()
+                .is_some_and(|(_, flags)| opens(flags));
         let has = |bucket: &Option<Bucket>, count| bucket.as_ref().is_none_or(|it| it.has(count));
         // Neither pays for what the other keeps back.
         if !has(&buckets.bytes, len) || begins && !has(&buckets.syns, 1) {
@@ -189,8 +191,15 @@ mod tests {
     const ACK: u8 = 16;
 
     /// Frames of so many that go, one after the other in this time.
-    fn goes(quotas: &mut Quotas, user: u32, frame: &[u8], count: u32, from: Instant, in_: Duration) -> u32 {
-        let times = (0..count).map(|at| from + in_ * at / count);
+    fn goes(
+        quotas: &mut Quotas,
+        user: u32,
+        frame: &[u8],
+        count: u32,
+        from: Instant,
+        within: Duration,
+    ) -> u32 {
+        let times = (0..count).map(|at| from + within * at / count);
         times
             .filter(|now| quotas.takes(user, frame, Link::Ethernet, *now))
             .count() as u32
@@ -204,7 +213,10 @@ mod tests {
         let at_once = goes(&mut quotas, 7, &frame, 1_000, begin, Duration::ZERO);
         assert_eq!(at_once, 20, "a burst");
         let later = goes(&mut quotas, 7, &frame, 10_000, begin, 10 * second);
-        assert!((999..=1_000).contains(&later), "ten seconds' worth: {later}");
+        assert!(
+            (999..=1_000).contains(&later),
+            "ten seconds' worth: {later}"
+        );
         // After a while of none it is a burst again, not more.
         let at = begin + 100 * second;
         assert_eq!(goes(&mut quotas, 7, &frame, 1_000, at, Duration::ZERO), 20);
@@ -216,7 +228,8 @@ mod tests {
     fn only_what_begins_a_connection_counts_as_such() {
         let mut quotas = Quotas::new(&[limit(None, None, rate(10, 5))]);
         let now = Instant::now();
-        let mut go = |user, flags| goes(&mut quotas, user, &segment(flags), 50, now, Duration::ZERO);
+        let mut go =
+            |user, flags| goes(&mut quotas, user, &segment(flags), 50, now, Duration::ZERO);
         assert_eq!(go(7, SYN), 5);
         assert_eq!(go(7, SYN | ACK), 50, "it answers");
         assert_eq!(go(7, ACK), 50);
@@ -232,7 +245,8 @@ mod tests {
         ];
         let mut quotas = Quotas::new(&all);
         let now = Instant::now();
-        let mut go = |user, flags| goes(&mut quotas, user, &segment(flags), 50, now, Duration::ZERO);
+        let mut go =
+            |user, flags| goes(&mut quotas, user, &segment(flags), 50, now, Duration::ZERO);
         assert_eq!(go(7, SYN), 1, "of SYNs nothing is said of it alone");
         assert_eq!(go(7, ACK), 9, "what was refused cost no bytes");
         assert_eq!(go(8, ACK), 1);

@@ -148,9 +148,8 @@ impl Statistics {
     /// NotFound if there is no such file, InvalidData if it is no daemon's of this version. The text says what is wrong with which file.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Statistics> {
         let copied = Copied::of(path.as_ref(), FORM)?;
-        let row = |at: usize| {
-            <&Row>::try_from(copied.row(at)).expect("the form says how long a row is")
-        };
+        let row =
+            |at: usize| <&Row>::try_from(copied.row(at)).expect("the form says how long a row is");
         let [process, since, counts @ ..] = row(0);
         let counters = Counters::default();
         for ((_, counter), count) in counters.all().into_iter().zip(counts) {

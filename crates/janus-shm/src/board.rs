@@ -192,9 +192,8 @@ impl Copied {
     /// The system's; InvalidData for a file that is no board of this form, and TimedOut for one that changes faster than it can be read.
     /// The text says what is wrong with which file.
     pub fn of(path: &Path, form: Form) -> io::Result<Copied> {
-        let says = |error: io::Error| {
-            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-        };
+        let says =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         // Of a name that is no file's the opening must not wait.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = openat(CWD, path, flags, Mode::empty()).map_err(|errno| says(errno.into()))?;
@@ -214,7 +213,9 @@ impl Copied {
         }
         let ours = form.header();
         if header[0] != ours[0] {
-            return Err(wrong("it holds something else than figures of Janus's".into()));
+            return Err(wrong(
+                "it holds something else than figures of Janus's".into(),
+            ));
         }
         if header[1] != ours[1] {
             let (theirs, version) = (header[1], form.version);

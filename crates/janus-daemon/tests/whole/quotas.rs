@@ -61,7 +61,10 @@ fn bytes_over_the_rate_are_dropped() {
     let world = World::limited("bytes", &[limit(rate(20_000, 5_000), None)]);
     let (it, took) = sends(&world, ACK, 1_000, 300);
     let more = took.as_millis() as u64 * 20 / 1_000;
-    assert!((5..=5 + more + 1).contains(&it.sent.frames), "{took:?} {it:?}");
+    assert!(
+        (5..=5 + more + 1).contains(&it.sent.frames),
+        "{took:?} {it:?}"
+    );
     world.ends();
 }
 
@@ -70,7 +73,10 @@ fn connections_over_the_rate_are_not_begun() {
     let world = World::limited("syns", &[limit(None, rate(10, 5))]);
     let (it, took) = sends(&world, SYN, 60, 300);
     let more = took.as_millis() as u64 / 100;
-    assert!((5..=5 + more + 1).contains(&it.sent.frames), "{took:?} {it:?}");
+    assert!(
+        (5..=5 + more + 1).contains(&it.sent.frames),
+        "{took:?} {it:?}"
+    );
     world.ends();
     let world = World::limited("syns", &[limit(None, rate(10, 5))]);
     let (it, _) = sends(&world, ACK, 60, 300);

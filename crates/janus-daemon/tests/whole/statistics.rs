@@ -46,7 +46,10 @@ fn a_members_figures_are_those_of_its_traffic() {
     let mut echo = Echo::new(&bare, 53);
     let joined = world.shows(|it| by_hand(it).is_some_and(|it| it.ports == 2));
     let it = by_hand(&joined).unwrap();
-    assert_eq!((&it.tcp_ports[..], &it.udp_ports[..]), (&[80][..], &[53][..]));
+    assert_eq!(
+        (&it.tcp_ports[..], &it.udp_ports[..]),
+        (&[80][..], &[53][..])
+    );
     assert_eq!(it.process, std::process::id());
     assert_eq!(it.user, rustix::process::geteuid().as_raw());
     assert_eq!((it.cores, it.buffers), (1, 0));
