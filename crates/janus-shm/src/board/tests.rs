@@ -1,6 +1,7 @@
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::sync::atomic::AtomicBool;
 use std::thread;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -108,35 +109,59 @@ fn what_is_no_board_is_told_of() {
 #[test]
 fn no_row_is_ever_seen_in_part() {
     let name = Name::new("whole");
-    let mut board = Board::create(&name.0, FORM).unwrap();
+    // Long enough for the writer to come round while it is copied.
+    let (rows, words) = (1, 2_000);
+    let long = Form {
+        rows,
+        words,
+        ..FORM
+    };
+    let mut board = Board::create(&name.0, long).unwrap();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let writes = scope.spawn(|| {
             let mut shown = 0_u64;
             while !done.load(Ordering::Relaxed) {
                 shown += 1;
-                board.show(1, &[shown; 9]);
-                // Else a reader that is interrupted each time sees it change.
+                board.show(0, &[shown; 2_000]);
+                // Else there is no time in which it can be read.
                 if shown.is_multiple_of(16) {
-                    thread::yield_now();
+                    thread::sleep(Duration::from_micros(50));
                 }
             }
             shown
         });
-        let mut last = 0;
+        let (mut last, mut wrong) = (0, None);
         for _ in 0..2_000 {
-            let Ok(copied) = Copied::of(&name.0, FORM) else {
+            let Ok(copied) = Copied::of(&name.0, long) else {
                 continue;
             };
-            let row = copied.row(1);
-            assert!(row.iter().all(|word| *word == row[0]), "{row:?}");
-            assert!(row[0] >= last, "backwards");
+            let row = copied.row(0);
+            if row.iter().any(|word| *word != row[0] || *word < last) {
+                wrong = Some((row[0], row[row.len() - 1]));
+            }
             last = row[0];
         }
         done.store(true, Ordering::Relaxed);
         let shown = writes.join().unwrap();
+        assert_eq!(wrong, None, "in part, or backwards");
         assert!(last > 0 && shown > 0, "{last} of {shown}");
     });
+}
+
+#[test]
+fn a_writer_that_stops_in_the_midst_leaves_the_row_before() {
+    let name = Name::new("midst");
+    let mut board = Board::create(&name.0, FORM).unwrap();
+    for value in 1..4 {
+        board.show(2, &[value; 9]);
+        let count = board.word(FORM.count(2)).load(Ordering::Relaxed);
+        for at in 0..5 {
+            let word = board.word(FORM.place(2, count + 1) + at);
+            word.store(99, Ordering::Relaxed);
+        }
+        assert_eq!(Copied::of(&name.0, FORM).unwrap().row(2), [value; 9]);
+    }
 }
 
 proptest! {
