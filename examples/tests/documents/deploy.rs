@@ -298,16 +298,16 @@ contained() {{ unshare --pid --fork --kill-child --mount-proc "$@"; }}
 JANUS_BACKEND=tap JANUS_ADDRESS=192.0.2.1/24 contained \
     setpriv --bounding-set=-all,+net_admin --inh-caps=-all ./janus daemon --socket run/io.sock --allow 65532:80 >daemon.log 2>&1 &
 servers+=($!)
-for _ in $(seq 600); do ! grep -q 'may join' daemon.log || break; sleep 0.05; done
-cat daemon.log
+says() {{ for _ in $(seq 600); do ! grep -q "$1" "$2" || return 0; sleep 0.05; done; cat "$2"; return 1; }}
+says 'may join' daemon.log
 JANUS_BACKEND=daemon JANUS_DAEMON_SOCKET=$PWD/run/io.sock contained unshare --net \
     setpriv --reuid=65532 --regid=65532 --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs \
     ./janus serve --listen 0.0.0.0:80 >log 2>&1 &
 servers+=($!)
-ready log $!
+says 'http://' log
 curl -sS --max-time 10 http://192.0.2.1/ | grep -F 'TCP stack'
 ./janus members --socket run/io.sock | tee members.log
-grep -E '^janus +65532 +- +' members.log
+grep -E '^janus [0-9]+ +65532 +- +' members.log
 "#,
         janus.display()
     );
