@@ -35,7 +35,7 @@ const MODE: Mode = Mode::RUSR
     .union(Mode::RGRP)
     .union(Mode::ROTH);
 
-/// What writer and reader must agree on.
+/// The shape of a board, which its writer and its readers agree on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form {
     /// Number that changes with the meaning of a word.

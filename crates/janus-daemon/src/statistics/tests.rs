@@ -90,7 +90,7 @@ fn the_longest_name_and_the_most_ports_fit() {
     assert_eq!(MemberStatistics::of(&[0; WORDS]), None);
 }
 
-/// What the words of a version mean must not change.
+/// The meaning of a word changes with the version only.
 #[test]
 fn the_form_is_that_of_its_version() {
     let counters = Counters::default();
