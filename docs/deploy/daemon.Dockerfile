@@ -1,6 +1,6 @@
 # From the repository's root: docker build -f docs/deploy/daemon.Dockerfile -t janus .
 # The command `janus`, for a daemon and for members of it (compose.daemon.yaml). podman and buildah build it as well.
-FROM rust:1.95-bookworm AS build
+FROM docker.io/library/rust:1.95-bookworm AS build
 WORKDIR /janus
 COPY . .
 RUN cargo build --release --locked -p janus-cli
