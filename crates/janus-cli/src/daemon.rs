@@ -24,6 +24,10 @@ pub(crate) struct Args {
     /// itself. Bursts are a tenth of a second's bytes and a second's SYNs, or `bytes-burst=4M`, `syns-burst=50`. May be said several times.
     #[arg(long)]
     limit: Vec<Limited>,
+    /// Packet buffers of 2 KiB that programs of the daemon's own user may borrow, so that their packets are not copied. Over AF_XDP and DPDK
+    /// all are memory that is there from the start, else as far as they are used.
+    #[arg(long, default_value_t = 256 * 1024)]
+    lend: u32,
 }
 
 /// A rule, as it is written.
@@ -70,6 +74,7 @@ pub(crate) fn run(args: Args) -> janus::Result<ExitCode> {
         limits: (args.limit.into_iter())
             .map(|Limited(limit)| limit)
             .collect(),
+        lends: args.lend,
         signals: true,
     };
     let daemon = Daemon::open(janus::Runtime::builder(), &settings)?;

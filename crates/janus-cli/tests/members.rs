@@ -66,6 +66,7 @@ fn a_member_is_listed() {
         socket: socket.clone(),
         allow: Vec::new(),
         limits: Vec::new(),
+        lends: 0,
         signals: false,
     };
     let device = builder()

@@ -19,6 +19,7 @@ mod publisher;
 mod quota;
 mod statistics;
 mod steer;
+mod stock;
 mod switch;
 
 use std::io;
@@ -42,6 +43,9 @@ pub use statistics::{MemberStatistics, Statistics, Traffic};
 /// The most programs that a daemon takes in.
 pub const MEMBERS_MAX: usize = 128;
 
+/// The most buffers of a daemon that lends some: members map all of them, and give the memory to the next daemon as their own.
+const BUFFERS_MAX: usize = member::MEMORY_MAX as usize / janus_mem::SLOT_SIZE;
+
 /// Leave to claim ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
@@ -60,6 +64,8 @@ pub struct Settings {
     pub allow: Vec<Rule>,
     /// How much members may send. Where nothing is said: as much as they like.
     pub limits: Vec<Limit>,
+    /// Packet buffers, besides the device's, that members of the daemon's own user may borrow: their packets are not copied.
+    pub lends: u32,
     /// SIGTERM and SIGINT end it.
     pub signals: bool,
 }
@@ -90,6 +96,12 @@ pub struct Counters {
     pub refused: Counter,
     /// Frames of members over the rate of their user.
     pub limited: Counter,
+    /// Frames, among those to and from members, that crossed without a copy.
+    pub uncopied: Counter,
+    /// Buffers that were lent to members.
+    pub lent: Counter,
+    /// Buffers that are not lent any more.
+    pub returned: Counter,
     /// Descriptors that a member sent, of strange kinds, which could not be closed without waiting.
     pub left_open: Counter,
     /// Members that were taken in.
@@ -116,6 +128,7 @@ impl std::fmt::Display for Counters {
             ("turned back", &self.turned_back),
             ("refused", &self.refused),
             ("over a rate", &self.limited),
+            ("not copied", &self.uncopied),
         ];
         f.write_str("frames:")?;
         for (what, counter) in all {
@@ -176,7 +189,11 @@ impl Daemon {
     pub fn open(builder: Builder, settings: &Settings) -> Result<Daemon, BoxError> {
         // First: where another daemon listens, its device is not touched.
         let door = door::Door::open(settings)?;
-        let device = builder.open_device()?;
+        let device = builder.open_device(settings.lends)?;
+        if settings.lends > 0 && device.depot.capacity() > BUFFERS_MAX {
+            let text = format!("{BUFFERS_MAX} packet buffers at most, with those to lend");
+            return Err(text.into());
+        }
         let (counters, buffers) = (Arc::new(Counters::default()), device.depot.clone());
         let parker = Parker::new()?;
         let stop = Stop {
@@ -185,7 +202,9 @@ impl Daemon {
         };
         let ends = settings.signals.then(|| stop.clone());
         let (keeper, cable) = Keeper::start(&device, ends)?;
-        let switch = Switch::new(device, cable, door, stop.asked.clone(), counters.clone())?;
+        let asked = stop.asked.clone();
+        let lends = settings.lends;
+        let switch = Switch::new(device, cable, door, lends, asked, counters.clone())?;
         Ok(Daemon {
             switch,
             keeper,

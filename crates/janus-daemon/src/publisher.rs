@@ -4,10 +4,10 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use janus_shm::{Board, Segment};
+use janus_shm::Board;
 
 use crate::Counters;
-use crate::member::{Member, Stage};
+use crate::member::{Member, Memory, Stage};
 use crate::statistics::{
     FORM, MemberStatistics, PORTS_SHOWN, Row, Statistics, from_millis, to_millis,
 };
@@ -36,7 +36,7 @@ impl Publisher {
         }
     }
 
-    pub(crate) fn show(&mut self, counters: &Counters, members: &mut [Option<Member>]) {
+    pub(crate) fn show(&mut self, counters: &Counters, members: &mut [Option<Box<Member>>]) {
         let Some(board) = &mut self.board else {
             return;
         };
@@ -76,7 +76,10 @@ fn row_of(member: &mut Member) -> Row {
         refused: account.refused,
         limited: account.limited,
         buffers: member.cores.iter_mut().map(|core| core.buffers()).sum(),
-        memory: member.memory.as_ref().map_or(0, Segment::len) as u64,
+        memory: match &member.memory {
+            Memory::Own(memory) => memory.len() as u64,
+            Memory::Lent(_) | Memory::None => 0,
+        },
         ports: member.claims.len() as u64 + u64::from(member.taken),
         tcp_ports: Vec::new(),
         udp_ports: Vec::new(),

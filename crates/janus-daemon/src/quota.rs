@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::time::Instant;
 
-use janus_wire::{Link, classify};
+use janus_wire::ethernet;
+use janus_wire::proto::TCP;
+use janus_wire::tcp::Flags;
 
 use crate::steer::opens;
 
@@ -57,6 +59,21 @@ struct Buckets {
 pub(crate) struct Quotas {
     limits: Vec<Limit>,
     users: BTreeMap<u32, Buckets>,
+}
+
+/// Whether a frame that has been judged begins a connection. What there is of it may end behind the headers.
+fn begins_connection(head: &[u8]) -> bool {
+    const FRAGMENT: u8 = 44;
+    let at = |at: usize| head.get(at).copied().unwrap_or(0);
+    let ip = ethernet::LEN;
+    let (proto, segment) = match [at(ip - 2), at(ip - 1)] {
+        [8, 0] => (at(ip + 9), ip + usize::from(at(ip) & 15) * 4),
+        [0x86, 0xdd] if at(ip + 6) == FRAGMENT => (at(ip + 40), ip + 48),
+        [0x86, 0xdd] => (at(ip + 6), ip + 40),
+        _ => return false,
+    };
+    let flags = Flags(at(segment + 13));
+    proto == TCP && opens(flags)
 }
 
 impl Bucket {
@@ -122,13 +139,13 @@ impl Quotas {
         }
     }
 
-    /// Whether a user's frame may go now. Then it counts.
+    /// Whether a user's frame of this length may go now, which begins so. Then it counts.
     #[inline]
-    pub(crate) fn admits(&mut self, user: u32, frame: &[u8], link: Link) -> bool {
-        self.limits.is_empty() || self.takes(user, frame, link, Instant::now())
+    pub(crate) fn admits(&mut self, user: u32, head: &[u8], len: u32) -> bool {
+        self.limits.is_empty() || self.takes(user, head, len, Instant::now())
     }
 
-    fn takes(&mut self, user: u32, frame: &[u8], link: Link, now: Instant) -> bool {
+    fn takes(&mut self, user: u32, head: &[u8], len: u32, now: Instant) -> bool {
         if self.users.len() >= USERS_KEPT && !self.users.contains_key(&user) {
             self.users.retain(|_, buckets| !buckets.is_full(now));
             if self.users.len() >= USERS_KEPT {
@@ -139,11 +156,8 @@ impl Quotas {
         let buckets = self.users.entry(user);
         let buckets = buckets.or_insert_with(|| Buckets::of(user, limits, now));
         buckets.both().for_each(|bucket| bucket.fill(now));
-        let len = frame.len() as u64;
-        let begins = buckets.syns.is_some()
-            && classify(frame, link)
-                .segment()
-                .is_some_and(|(_, flags)| opens(flags));
+        let len = len.into();
+        let begins = buckets.syns.is_some() && begins_connection(head);
         let has = |bucket: &Option<Bucket>, count| bucket.as_ref().is_none_or(|it| it.has(count));
         // Neither pays for what the other keeps back.
         if !has(&buckets.bytes, len) || begins && !has(&buckets.syns, 1) {
@@ -201,7 +215,7 @@ mod tests {
     ) -> u32 {
         let times = (0..count).map(|at| from + within * at / count);
         times
-            .filter(|now| quotas.takes(user, frame, Link::Ethernet, *now))
+            .filter(|now| quotas.takes(user, frame, frame.len() as u32, *now))
             .count() as u32
     }
 
@@ -268,7 +282,7 @@ mod tests {
         let frame = segment(ACK);
         for user in 0..5_000_u32 {
             let at = now + Duration::from_millis(user.into());
-            assert!(quotas.takes(user, &frame, Link::Ethernet, at));
+            assert!(quotas.takes(user, &frame, 60, at));
         }
         assert!(quotas.users.len() <= USERS_KEPT, "{}", quotas.users.len());
     }

@@ -16,6 +16,8 @@ pub(crate) const PORTS_SHOWN: usize = 16;
 const NUMBERS: usize = 16;
 const NAME_AT: usize = NUMBERS + PORTS_SHOWN;
 const WORDS: usize = NAME_AT + NAME_MAX / 8;
+/// Words of the daemon's row behind its process and its beginning.
+const COUNTERS: usize = 19;
 /// In the word of a port: it is one of UDP.
 const UDP: u64 = 1 << 16;
 
@@ -91,7 +93,7 @@ pub struct MemberStatistics {
     pub limited: u64,
     /// Buffers that it has given and that hold nothing yet.
     pub buffers: u64,
-    /// Bytes of its memory for packets.
+    /// Bytes of its own memory for packets; 0: it borrows the daemon's.
     pub memory: u64,
     /// Number of ports that it has claimed, by listening or by sending from them. Its block for connections that it begins is apart.
     pub ports: u64,
@@ -104,7 +106,7 @@ pub struct MemberStatistics {
 impl Counters {
     /// All counters with their names, in the order in which the file has them.
     #[must_use]
-    pub fn all(&self) -> [(&'static str, &Counter); 16] {
+    pub fn all(&self) -> [(&'static str, &Counter); COUNTERS] {
         macro_rules! all {
             ($($name:ident,)+) => {{
                 // A counter that is missing here does not compile.
@@ -124,6 +126,9 @@ impl Counters {
             turned_back,
             refused,
             limited,
+            uncopied,
+            lent,
+            returned,
             left_open,
             joined,
             left,
@@ -288,6 +293,9 @@ pub(crate) fn from_millis(millis: u64) -> SystemTime {
     let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis));
     time.unwrap_or(SystemTime::UNIX_EPOCH)
 }
+
+/// All fit.
+const _: () = assert!(2 + COUNTERS <= WORDS);
 
 #[cfg(test)]
 mod tests;

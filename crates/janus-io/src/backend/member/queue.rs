@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use janus_mem::{HEADROOM, LOOPED, Pool, Posted, RETURNS, TURNED, TURNED_LOOPED};
+use janus_mem::{Depot, HEADROOM, LOOPED, Pool, Posted, RETURNS, TURNED, TURNED_LOOPED};
 use janus_shm::{Consumer, Descriptor, Producer, Violation};
 use rustix::fd::BorrowedFd;
 
@@ -36,6 +36,7 @@ pub(super) struct MemberQueue {
     berth: Berth,
     ends: Option<Ends>,
     held: Held,
+    depot: Arc<Depot>,
     posted: Posted,
     /// It has slept: the bell may have been rung.
     slept: bool,
@@ -50,15 +51,16 @@ impl MemberQueue {
         caps: Caps,
         berth: Berth,
         held: Held,
-        posted: Posted,
+        depot: Arc<Depot>,
         counters: Arc<MemberCounters>,
     ) -> MemberQueue {
         MemberQueue {
             caps,
+            posted: depot.posted(berth.depth()),
             berth,
             ends: None,
             held,
-            posted,
+            depot,
             slept: false,
             kept_awake: 0,
             homecoming: None,
@@ -80,9 +82,28 @@ impl MemberQueue {
 
     #[cold]
     fn take_place(&mut self) {
-        self.ends = self.berth.take();
+        let next = self.berth.take();
+        let before = std::mem::replace(&mut self.ends, next);
+        if !self.berth.has_the_first() {
+            self.keeps_its_own(before);
+        }
         self.homecoming = Some(0);
         self.posted.lacks(0);
+    }
+
+    /// The daemon that lent buffers is gone. Those that this program had are its own from now on: also what came and was not looked at, and
+    /// what was given and not taken.
+    fn keeps_its_own(&mut self, before: Option<Ends>) {
+        let mut own = Vec::new();
+        if let Some(mut ends) = before {
+            let mut got = [Descriptor::default(); BURST];
+            while let Ok(count @ 1..) = ends.rx.pop(&mut got) {
+                own.extend_from_slice(&got[..count]);
+            }
+            own.extend(ends.fill.untaken().unwrap_or_default());
+        }
+        let lost = (self.held).keeps_its_own(own.iter().map(|it| it.offset));
+        self.depot.give_up(lost);
     }
 
     /// Frames that a daemon before had are given back to whoever waits for them, as far as there is room. True: all have been.
@@ -310,6 +331,7 @@ impl Drop for MemberQueue {
         // The daemon may be reading from the rings yet.
         let gone = self.berth.leave();
         self.ends = None;
+        self.depot.give_up(self.held.forget_exchanged());
         if gone {
             // SAFETY: there is no daemon, or it has said that it is done with this member.
             unsafe { self.held.bring_home() };
