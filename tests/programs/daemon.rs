@@ -138,6 +138,23 @@ fn two_users() {
     let kernels = fs::read_to_string("/proc/thread-self/net/tcp").expect("it is there");
     let listens = kernels.lines().filter(|line| line.contains(" 0A ")).count();
     assert_eq!(listens, 0, "{kernels}");
+    // Stopped, the daemon says nothing, and its figures are there.
+    let members = format!(
+        "{} members --socket {}",
+        library::janus().display(),
+        place.path("io.sock").display()
+    );
+    daemon.signal(Signal::STOP);
+    let listed = run(&members).expect("the daemon is not asked");
+    daemon.signal(Signal::CONT);
+    for (user, port) in [("33", "80"), ("34", "6379")] {
+        let is_it = |line: &str| {
+            [user, port]
+                .iter()
+                .all(|word| line.split_whitespace().any(|it| it == *word))
+        };
+        assert!(listed.lines().any(is_it), "{listed}");
+    }
     // One floods, and is killed; the other answers all the time.
     for round in 0..3 {
         let load = "redis-benchmark -q -t set -n 20000 -h";
