@@ -280,7 +280,8 @@ fn the_container_with_tap_has_the_capability_it_needs() {
 }
 
 /// Runs a daemon and a member of it as `compose.daemon.yaml` does: the daemon as root with one capability, the member as a user without any
-/// and without a network, both with a PID namespace of their own, so that neither sees the other's process.
+/// and without a network, both with a PID namespace of their own, so that neither sees the other's process. One of the daemon's own user is lent
+/// nothing there: its end would not be seen.
 #[test]
 fn a_member_in_a_container_of_its_own_is_served() {
     let file = read("compose.daemon.yaml");
@@ -308,6 +309,12 @@ says 'http://' log
 curl -sS --max-time 10 http://192.0.2.1/ | grep -F 'TCP stack'
 ./janus members --socket run/io.sock | tee members.log
 grep -E '^janus [0-9]+ +65532 +- +' members.log
+JANUS_BACKEND=daemon JANUS_DAEMON_SOCKET=$PWD/run/io.sock contained ./janus serve --listen 0.0.0.0:81 >root.log 2>&1 &
+servers+=($!)
+says 'http://' root.log
+curl -sS --max-time 10 http://192.0.2.1:81/ | grep -F 'TCP stack'
+./janus members --socket run/io.sock --json | tee members.json
+grep -F '"lent":0,' members.json
 "#,
         janus.display()
     );
