@@ -149,12 +149,24 @@ impl Producer {
         Ok(self.place.entries - held)
     }
 
+    /// Likewise, or so many of them. The consumer's index is in a line that it writes: it is read only where what is known of it does not do.
+    ///
+    /// # Errors
+    /// [`Violation::Index`].
+    #[inline]
+    pub fn room_for(&mut self, entries: u32) -> Result<u32, Violation> {
+        match self.place.entries - self.tail.wrapping_sub(self.head) {
+            known if known >= entries => Ok(known),
+            _ => self.room(),
+        }
+    }
+
     /// Puts in what there is room for; how many. They are seen once they are [published](Self::publish).
     ///
     /// # Errors
     /// [`Violation::Index`].
     pub fn push(&mut self, all: &[Descriptor]) -> Result<usize, Violation> {
-        let room = self.room()? as usize;
+        let room = self.room_for(all.len() as u32)? as usize;
         for it in &all[..all.len().min(room)] {
             let mut bytes = [0; ENTRY as usize];
             bytes[..8].copy_from_slice(&it.offset.to_ne_bytes());
@@ -218,7 +230,11 @@ impl Consumer {
     /// # Errors
     /// [`Violation::Index`].
     pub fn pop(&mut self, into: &mut [Descriptor]) -> Result<usize, Violation> {
-        let waiting = self.waiting()? as usize;
+        // As for the producer.
+        let waiting = match self.tail.wrapping_sub(self.head) as usize {
+            known if known >= into.len() => known,
+            _ => self.waiting()? as usize,
+        };
         let count = waiting.min(into.len());
         for it in &mut into[..count] {
             *it = self.place.read(self.head)?;
