@@ -63,6 +63,8 @@ impl Switch {
                 Err(error) => eprintln!("janus: a program that asks cannot be told of: {error}"),
             }
         }
+        let last = self.members.iter().rposition(Option::is_some);
+        self.places = last.map_or(0, |last| last + 1);
         Ok(())
     }
 

@@ -337,7 +337,7 @@ pub(crate) fn has_ended(process: &OwnedFd) -> bool {
 }
 
 impl Core {
-    /// Buffers that are given and hold nothing yet. What is wrong with their ring is heard of where it is used.
+    /// Number of buffers that are given and hold nothing yet. What is wrong with their ring is heard of where it is used.
     pub(crate) fn buffers(&mut self) -> u64 {
         self.fill.waiting().unwrap_or(0).into()
     }

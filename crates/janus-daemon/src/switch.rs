@@ -40,6 +40,8 @@ pub(crate) struct Switch {
     pub(crate) cable: Box<dyn Queue>,
     pub(crate) door: Door,
     pub(crate) members: Vec<Option<Box<Member>>>,
+    /// Places from here on are empty: newcomers have the first that is.
+    pub(crate) places: usize,
     pub(crate) ports: Ports,
     pub(crate) pieces: Pieces,
     pub(crate) identity: Identity,
@@ -95,6 +97,7 @@ impl Switch {
             cable,
             door,
             members: (0..MEMBERS_MAX).map(|_| None).collect(),
+            places: 0,
             ports: Ports::new(),
             pieces: Pieces::new(),
             identity: Identity::new(MacAddr(mac.0), addresses),
@@ -144,7 +147,7 @@ impl Switch {
     fn turn(&mut self) -> usize {
         let mut carried = self.device_turn();
         carried += self.keeper_turn();
-        for slot in 0..self.members.len() {
+        for slot in 0..self.places {
             if self.members[slot].is_some() {
                 carried += self.member_turn(slot as Slot);
             }
@@ -159,7 +162,7 @@ impl Switch {
         while let Some(frame) = self.landed.pop() {
             self.lands(frame);
         }
-        for member in self.members.iter_mut().flatten() {
+        for member in self.members[..self.places].iter_mut().flatten() {
             member.tell();
         }
     }
@@ -185,7 +188,7 @@ impl Switch {
             }
             To::Keeper => return self.keep(frame),
             To::Everybody => {
-                for slot in 0..self.members.len() {
+                for slot in 0..self.places {
                     if self.members[slot].is_some()
                         && let Some(copy) = self.stock.copy(frame.data())
                     {
@@ -276,14 +279,22 @@ impl Switch {
                 false => (&mut self.device, &mut self.out),
                 true => (&mut self.cable, &mut self.kept),
             };
-            // Also without any: it may have some to give back.
+            // The device also without any: it may have some to give back.
+            if to_keeper && frames.is_empty() {
+                continue;
+            }
             for _ in 0..ATTEMPTS {
                 let mut done = Batch::new();
                 queue.tx_burst(&mut self.stock.pool, frames, &mut done);
-                self.landed.extend(done.pull());
+                if !done.is_empty() {
+                    self.landed.extend(done.pull());
+                }
                 if frames.is_empty() {
                     break;
                 }
+            }
+            if frames.is_empty() {
+                continue;
             }
             let mut rest = std::mem::take(frames);
             for frame in rest.pull() {
@@ -341,8 +352,12 @@ impl Switch {
         let mut count = 0;
         for number in 0..member.cores.len() {
             let core = &mut member.cores[number];
+            if core.tx.waiting()? == 0 {
+                continue;
+            }
+            let room = core.done.room_for(core.flying + AT_ONCE as u32)?;
+            let room = (room.saturating_sub(core.flying) as usize).min(AT_ONCE);
             let mut burst = [Descriptor::default(); AT_ONCE];
-            let room = (core.done.room()?.saturating_sub(core.flying) as usize).min(AT_ONCE);
             let taken = core.tx.pop(&mut burst[..room])?;
             if taken == 0 {
                 continue;
@@ -380,23 +395,23 @@ impl Switch {
         let Memory::Lent(borrower) = member.memory else {
             return Ok(false);
         };
-        let (mut head, len) = ([0; HEAD], HEAD.min(it.len as usize));
-        let head = &mut head[..len];
-        if !self.stock.loans.peek(it.offset, head, borrower) {
-            return Err(Breach::Words("it sends what it does not have"));
-        }
-        let stays = it.tag & Descriptor::RETURNS != 0 || self.identity.is_for_us(head);
-        // One that is over the rate is dropped below, as one in other memory is.
-        if stays
-            || !self.may_pass(slot, member, head)
-            || !self.door.quotas.admits(member.user, head, it.len)
-        {
-            return Ok(false);
-        }
         let Some(buf) = self.stock.loans.take_back(it.offset, it.len, borrower) else {
             return Err(Breach::Words("it sends what it does not have"));
         };
         let mut frame = Frame::new(buf, it.len as u16);
+        let (mut head, len) = ([0; HEAD], HEAD.min(it.len as usize));
+        let head = &mut head[..len];
+        head.copy_from_slice(&frame.data()[..len]);
+        let stays = it.tag & Descriptor::RETURNS != 0 || self.identity.is_for_us(head);
+        if stays
+            || !self.may_pass(slot, member, head)
+            || !self.door.quotas.admits(member.user, head, it.len)
+        {
+            // It is to be copied, or refused; or it is over the rate, and dropped as one in other memory is.
+            let lent = self.stock.loans.lend(frame.buf, borrower);
+            debug_assert!(lent.is_ok(), "it was taken back just now");
+            return Ok(false);
+        }
         let borrower = borrower.get();
         frame.tag = LENT;
         frame.key = Flight {
@@ -524,7 +539,7 @@ impl Switch {
         if !self.device.arm() || !self.cable.arm() {
             return false;
         }
-        for slot in 0..self.members.len() {
+        for slot in 0..self.places {
             let Some(member) = &mut self.members[slot] else {
                 continue;
             };
@@ -562,7 +577,7 @@ impl Switch {
                 .awaited()
                 .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
         );
-        for member in self.members.iter().flatten() {
+        for member in self.members[..self.places].iter().flatten() {
             polled.push(PollFd::new(&member.link, PollFlags::IN));
             let process = member.process.iter();
             polled.extend(process.map(|fd| PollFd::new(fd, PollFlags::IN)));

@@ -142,11 +142,23 @@ impl Producer {
     /// [`Violation::Index`].
     #[inline]
     pub fn room(&mut self) -> Result<u32, Violation> {
-        self.head = self.place.word(HEAD).load(Ordering::Acquire);
-        let held = self
-            .place
-            .between(self.head, self.tail, self.head, self.tail)?;
+        let head = self.place.word(HEAD).load(Ordering::Acquire);
+        let held = self.place.between(head, self.tail, head, self.tail)?;
+        // Only what was checked: what is known is relied on later.
+        self.head = head;
         Ok(self.place.entries - held)
+    }
+
+    /// Likewise, or so many of them. The consumer's index is in a line that it writes: it is read only where what is known of it does not do.
+    ///
+    /// # Errors
+    /// [`Violation::Index`].
+    #[inline]
+    pub fn room_for(&mut self, entries: u32) -> Result<u32, Violation> {
+        match self.place.entries - self.tail.wrapping_sub(self.head) {
+            known if known >= entries => Ok(known),
+            _ => self.room(),
+        }
     }
 
     /// Puts in what there is room for; how many. They are seen once they are [published](Self::publish).
@@ -154,7 +166,7 @@ impl Producer {
     /// # Errors
     /// [`Violation::Index`].
     pub fn push(&mut self, all: &[Descriptor]) -> Result<usize, Violation> {
-        let room = self.room()? as usize;
+        let room = self.room_for(all.len() as u32)? as usize;
         for it in &all[..all.len().min(room)] {
             let mut bytes = [0; ENTRY as usize];
             bytes[..8].copy_from_slice(&it.offset.to_ne_bytes());
@@ -208,9 +220,10 @@ impl Consumer {
     /// [`Violation::Index`].
     #[inline]
     pub fn waiting(&mut self) -> Result<u32, Violation> {
-        self.tail = self.place.word(TAIL).load(Ordering::Acquire);
-        self.place
-            .between(self.head, self.tail, self.tail, self.head)
+        let tail = self.place.word(TAIL).load(Ordering::Acquire);
+        let waiting = self.place.between(self.head, tail, tail, self.head)?;
+        self.tail = tail;
+        Ok(waiting)
     }
 
     /// Takes out as many as are there and fit; how many. Their places are given back once that is [published](Self::publish).
@@ -218,7 +231,11 @@ impl Consumer {
     /// # Errors
     /// [`Violation::Index`].
     pub fn pop(&mut self, into: &mut [Descriptor]) -> Result<usize, Violation> {
-        let waiting = self.waiting()? as usize;
+        // As for the producer.
+        let waiting = match self.tail.wrapping_sub(self.head) as usize {
+            known if known >= into.len() => known,
+            _ => self.waiting()? as usize,
+        };
         let count = waiting.min(into.len());
         for it in &mut into[..count] {
             *it = self.place.read(self.head)?;
@@ -239,10 +256,9 @@ impl Consumer {
     /// [`Violation::Index`].
     pub fn arm(&mut self) -> Result<bool, Violation> {
         self.place.word(ASLEEP).store(1, Ordering::SeqCst);
-        self.tail = self.place.word(TAIL).load(Ordering::SeqCst);
-        let waiting = self
-            .place
-            .between(self.head, self.tail, self.tail, self.head)?;
+        let tail = self.place.word(TAIL).load(Ordering::SeqCst);
+        let waiting = self.place.between(self.head, tail, tail, self.head)?;
+        self.tail = tail;
         if waiting > 0 {
             self.disarm();
         }

@@ -19,6 +19,8 @@ const BACK: [(u16, u32); 2] = [
     (TURNED, Descriptor::RETURNS),
     (TURNED_LOOPED, Descriptor::INSIDE),
 ];
+/// Buffers that are given at a time, as long as there are enough.
+const AT_ONCE: u32 = 16;
 /// Times in a row that a core is kept from sleeping because the daemon still has frames of ours.
 const AWAKE_FOR_SENDING_MAX: u32 = 64;
 
@@ -135,6 +137,9 @@ impl MemberQueue {
         let Some(ends) = self.ends.as_mut().filter(|_| self.homecoming.is_none()) else {
             return Ok(());
         };
+        if ends.rx.waiting()? == 0 {
+            return self.fill(pool, AT_ONCE);
+        }
         let mut got = [Descriptor::default(); BURST];
         let most = out.room().min(BURST);
         let count = ends.rx.pop(&mut got[..most])?;
@@ -150,20 +155,23 @@ impl MemberQueue {
                 None => self.counters.strange.add_shared(1),
             }
         }
-        if count > 0 {
-            ends.rx.publish();
-        }
-        self.fill(pool)
+        ends.rx.publish();
+        // The packets first, unless it would run short.
+        self.fill(pool, self.berth.depth() / 4)
     }
 
-    /// Gives the daemon buffers up to what it should have.
+    /// Gives the daemon buffers up to what it should have, if it lacks so many.
     #[inline]
-    fn fill(&mut self, pool: &mut Pool) -> Result<(), Violation> {
+    fn fill(&mut self, pool: &mut Pool, least: u32) -> Result<(), Violation> {
         let Some(ends) = &mut self.ends else {
             return Ok(());
         };
         let wanted = self.berth.depth().saturating_sub(self.held.filling) as usize;
         let (mut given, mut lacking) = (0, 0);
+        if wanted < least as usize {
+            self.posted.lacks(0);
+            return Ok(());
+        }
         while given < wanted {
             let mut burst = [Descriptor::default(); BURST];
             let room = (wanted - given).min(BURST).min(ends.fill.room()? as usize);
@@ -205,6 +213,9 @@ impl MemberQueue {
         let Some(ends) = &mut self.ends else {
             return Ok(());
         };
+        if ends.done.waiting()? == 0 {
+            return Ok(());
+        }
         let mut got = [Descriptor::default(); BURST];
         let most = done.room().min(BURST);
         let count = ends.done.pop(&mut got[..most])?;
@@ -230,6 +241,9 @@ impl MemberQueue {
         let Some(ends) = &mut self.ends else {
             return Ok(());
         };
+        if frames.is_empty() {
+            return Ok(());
+        }
         let room = ends.tx.room()? as usize;
         let take = frames.len().min(room).min(done.room()).min(BURST);
         let mut burst = [Descriptor::default(); BURST];
@@ -283,10 +297,11 @@ impl Queue for MemberQueue {
             }
             return;
         }
+        // Frames first; what is given back makes room for more.
         let sent = self
-            .reap(pool, done)
-            .and_then(|()| self.send(pool, frames, done))
-            .and_then(|()| self.reap(pool, done));
+            .send(pool, frames, done)
+            .and_then(|()| self.reap(pool, done))
+            .and_then(|()| self.send(pool, frames, done));
         if let Err(violation) = sent {
             self.breaks(violation);
         }
