@@ -33,7 +33,7 @@ fn an_index_beyond_the_ring_is_not_believed() {
     segment.word(HEAD).unwrap().store(3, Ordering::Relaxed);
     let told = Violation::Index { theirs: 3, ours: 2 };
     assert_eq!(producer.room(), Err(told));
-    // What is known of it still does for six.
+    // For six the index that was read before does.
     assert_eq!(producer.push(&numbered(0, 7)), Err(told));
     assert_eq!(producer.push(&numbered(0, 6)), Ok(6));
 }
