@@ -22,5 +22,6 @@ mod python;
 mod running;
 mod servers;
 mod stores;
+mod upgrade;
 mod web;
 mod world;

@@ -111,6 +111,7 @@ impl Process {
     /// # Errors
     /// Linux's.
     pub fn accept4(&self, fd: RawFd, flags: i32, goes_on: GoesOn) -> Result<(RawFd, SocketAddr)> {
+        self.waits_at(fd)?;
         let ours = &self.core.ours;
         let accepted = self
             .core
@@ -458,10 +459,8 @@ impl Inner {
             return Ok(());
         }
         let port = address.port();
-        if !self.listening.values().any(|other| *other == port)
-            && let Err(error) = self.seat()?.open_port(address)
-        {
-            return Err(error.raw_os_error().map_or(Errno::EADDRINUSE, Errno));
+        if !self.is_open(port) {
+            self.open_outside(address)?;
         }
         self.listening.insert(socket, port);
         Ok(())
@@ -478,8 +477,13 @@ impl Inner {
     /// A socket listens no more.
     fn close_port(&mut self, socket: i32) {
         self.queues.remove(&socket);
-        if let Some(port) = self.listening.remove(&socket)
-            && !self.listening.values().any(|other| *other == port)
+        let port = self.listening.get(&socket).copied();
+        let was_open = port.is_some_and(|port| self.is_open(port));
+        self.listening.remove(&socket);
+        self.succession.forget(socket);
+        if let Some(port) = port
+            && was_open
+            && !self.is_open(port)
             && let Some(seat) = &mut self.seat
         {
             seat.close_port(port);

@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::RawFd;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use janus::Seat;
@@ -16,6 +17,7 @@ use crate::loans::Loans;
 use crate::pump::Queue;
 use crate::rota::{Rota, Sleepers, Turns};
 use crate::sleep::Slept;
+use crate::succession::Succession;
 use crate::traffic::Counted;
 use crate::{Errno, Result};
 
@@ -35,6 +37,10 @@ pub(crate) struct Core {
     pub(crate) counted: Counted,
     /// Held over a fork, and by the pump except while it waits. Taken before the others.
     pub(crate) forks: Mutex<()>,
+    /// Whether other programs may listen at the same ports.
+    pub(crate) shares_ports: bool,
+    /// Whether there are sockets that were taken over from another program and that nobody has waited at.
+    pub(crate) has_unused: Arc<AtomicBool>,
 }
 
 /// Everything that the lock guards.
@@ -50,6 +56,7 @@ pub(crate) struct Inner {
     pub(crate) told: HashSet<i32>,
     /// The queue of each socket that listened when the process forked.
     pub(crate) queues: HashMap<i32, Queue>,
+    pub(crate) succession: Succession,
     pub(crate) kernel_parts: KernelParts,
     last_turn: Instant,
 }
@@ -77,6 +84,8 @@ impl<R> Attempt<R> {
 
 impl Core {
     pub(crate) fn new(seat: Seat) -> Result<Core> {
+        let shares_ports = seat.shares_ports();
+        let has_unused = Arc::new(AtomicBool::new(false));
         let wakes_by = seat.wakes_by().map_err(|_| Errno::EMFILE)?;
         let inner = Inner {
             last_turn: seat.now(),
@@ -87,6 +96,7 @@ impl Core {
             listening: HashMap::new(),
             told: HashSet::new(),
             queues: HashMap::new(),
+            succession: Succession::new(has_unused.clone()),
             kernel_parts: KernelParts::new(),
         };
         Ok(Core {
@@ -95,6 +105,8 @@ impl Core {
             loans: Mutex::default(),
             counted: Counted::default(),
             forks: Mutex::default(),
+            shares_ports,
+            has_unused,
         })
     }
 

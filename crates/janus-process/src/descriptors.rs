@@ -45,6 +45,11 @@ impl Ours {
         self.set(fd, false);
     }
 
+    /// In a forked child: a mark that is true again.
+    pub(crate) fn is(&self, fd: RawFd) {
+        self.set(fd, true);
+    }
+
     /// All of them.
     pub(crate) fn none_from_to(&self, first: RawFd, last: RawFd) {
         let words = first.max(0) as usize / 64..self.0.len().min(last.max(0) as usize / 64 + 1);
@@ -105,6 +110,15 @@ impl Descriptors {
     /// The lowest from `least` on.
     fn reserve_from(&self, least: RawFd, close_on_exec: bool) -> Result<OwnedFd> {
         copy(&self.placeholder, least, close_on_exec)
+    }
+
+    /// A descriptor for a socket, in the place of what has this number.
+    pub(crate) fn place(&self, number: RawFd, close_on_exec: bool) -> Result<OwnedFd> {
+        let flags = match close_on_exec {
+            true => DupFlags::CLOEXEC,
+            false => DupFlags::empty(),
+        };
+        within(Ok(kernel::duplicate_to(&self.placeholder, number, flags)?))
     }
 
     /// Another name of what is at a number, the lowest from `least` on: of an epoll instance, its kernel's part has it too.

@@ -83,6 +83,7 @@ impl Pump {
             pairs: Vec::new(),
             doors: Vec::new(),
             children: Vec::new(),
+            has_heirs: false,
         };
         let thread = std::thread::Builder::new().name("janus-pump".into());
         let thread = thread
@@ -156,6 +157,8 @@ struct Carrier {
     pairs: Vec<Pair>,
     doors: Vec<Door>,
     children: Vec<Forked>,
+    /// Other programs may have taken over sockets of this one's (`succession`).
+    has_heirs: bool,
 }
 
 impl Carrier {
@@ -167,6 +170,16 @@ impl Carrier {
                 events: abi::POLLIN as i16,
                 revents: 0,
             }];
+            let heirs = match self.has_heirs {
+                true => self.process.heirs(),
+                false => Vec::new(),
+            };
+            self.has_heirs = !heirs.is_empty();
+            polled.extend(heirs.iter().map(|(_, line)| Polled {
+                fd: *line,
+                events: abi::POLLIN as i16,
+                revents: 0,
+            }));
             polled.extend(self.children.iter().map(Forked::polled));
             polled.extend(self.doors.iter().map(Door::polled));
             polled.extend(self.pairs.iter().flat_map(Pair::polled));
@@ -179,6 +192,10 @@ impl Carrier {
             let core = self.process.core.clone();
             let _no_fork = core.forks.lock().unwrap_or_else(PoisonError::into_inner);
             let (news, rest) = polled.split_at(1);
+            let (lines, rest) = rest.split_at(heirs.len());
+            for ((socket, line), _) in heirs.iter().zip(lines).filter(|(_, it)| it.revents != 0) {
+                self.process.hears(*socket, *line);
+            }
             let (children, rest) = rest.split_at(self.children.len());
             let (doors, pairs) = rest.split_at(self.doors.len());
             // Pairs first: those that come now have not been looked at.
@@ -266,7 +283,14 @@ impl Carrier {
                     self.pairs.extend(Pair::new(&self.process, socket, end));
                     self.children[child].lets_go(&self.process, socket);
                 }
+                Told::Leaves(socket, line) => {
+                    self.process.has_heir(socket, line);
+                    self.has_heirs = true;
+                }
                 Told::Accepts(socket) => {
+                    if let Err(error) = self.process.opens(socket) {
+                        eprintln!("janus: a listener that another program has left to this one cannot be opened: {}", error.text());
+                    }
                     let is_open = self.doors.iter().any(|door| door.socket == socket);
                     if !is_open {
                         // One that listens no more has nothing to accept.

@@ -78,6 +78,8 @@ struct State {
     /// Queues that are open.
     open: usize,
     listens: bool,
+    /// Another member claims the ports soon after this one's end.
+    succeeded: bool,
 }
 
 struct Refusal {
@@ -141,6 +143,7 @@ impl Line {
                 released: VecDeque::new(),
                 open: 0,
                 listens: false,
+                succeeded: false,
             }),
             changed: Condvar::new(),
             counters,
@@ -243,6 +246,10 @@ impl Line {
                 state.released.pop_front();
             }
         }
+    }
+
+    pub(super) fn is_succeeded(&self) {
+        self.lock().succeeded = true;
     }
 
     fn bit(&self, udp: bool, port: u16, change: impl FnOnce(&AtomicU64, u64) -> u64) -> bool {
@@ -454,7 +461,7 @@ impl Berth {
             return true;
         };
         let listens = state.listens;
-        if !listens || link.send(&Message::Leave, &[]).is_err() {
+        if !listens || state.succeeded || link.send(&Message::Leave, &[]).is_err() {
             let _ = shutdown(link.as_fd(), Shutdown::Both);
         }
         let gone = |state: &mut State| listens && state.link.is_some();

@@ -1,0 +1,173 @@
+//! A server that is replaced by another program while it serves: both are of a group of a daemon's, and the new one is left what the old one listens at.
+
+use std::fs;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::library;
+use crate::peers;
+use crate::running::Running;
+use crate::web::{self, asked, counted};
+use crate::world::{DEVICE, PROGRAM, Transcript, World, compare};
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// The daemon that has the device, where Janus has it.
+fn daemon(world: &World) -> Option<Running> {
+    if !world.is_janus() {
+        return None;
+    }
+    let mut command = Command::new(library::janus());
+    command.args(["daemon", "--socket", &world.path("io.sock")]);
+    command.env("JANUS_BACKEND", "tap");
+    command.env("JANUS_TAP_NAME", DEVICE);
+    command.env("JANUS_TAP_KERNEL_ADDRESS", "none");
+    command.env("JANUS_ADDRESS", format!("{PROGRAM}/24"));
+    let mut daemon = Running::start(command, "janus daemon");
+    daemon.says("programs may join");
+    Some(daemon)
+}
+
+/// A program of the daemon's group.
+fn member(world: &World, words: &[&str]) -> Running {
+    let mut command = world.command(words);
+    if world.is_janus() {
+        command.env_remove("JANUS_TAP_NAME");
+        command.env_remove("JANUS_ADDRESS");
+        command.env("JANUS_BACKEND", "daemon");
+        command.env("JANUS_DAEMON_SOCKET", world.path("io.sock"));
+        command.env("JANUS_DAEMON_GROUP", "web");
+    }
+    Running::start(command, &words.join(" "))
+}
+
+/// The process whose number is in a file, other than this one.
+fn process(world: &World, file: &str, other: Option<Pid>) -> Pid {
+    let begin = Instant::now();
+    loop {
+        let text = fs::read_to_string(world.path(file)).unwrap_or_default();
+        let number = text.trim_end().parse().ok().and_then(Pid::from_raw);
+        match number {
+            Some(pid) if text.ends_with('\n') && number != other => return pid,
+            _ => assert!(begin.elapsed() < LONG, "{file} has `{text}`"),
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn until_gone(world: &World, file: &str) {
+    let begin = Instant::now();
+    while fs::exists(world.path(file)).expect("its folder is there") {
+        assert!(begin.elapsed() < LONG, "{file} is there");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn signal(pid: Pid, signal: Signal) {
+    kill_process(pid, signal).expect("it is there");
+}
+
+/// Time in which what was begun has begun.
+fn a_moment() {
+    thread::sleep(Duration::from_millis(400));
+}
+
+/// What nginx's documentation says of how its program is replaced. The number of the new master process.
+fn replaced(world: &World, old: Pid) -> Pid {
+    signal(old, Signal::USR2);
+    let new = process(world, "pid", Some(old));
+    assert_eq!(process(world, "pid.oldbin", None), old);
+    a_moment();
+    signal(old, Signal::WINCH);
+    a_moment();
+    signal(old, Signal::QUIT);
+    until_gone(world, "pid.oldbin");
+    a_moment();
+    new
+}
+
+/// Replaced twice while `ab` asks, and while a file is fetched that takes longer than that.
+fn under_load(world: &World, mut old: Pid) -> (Transcript, Pid) {
+    let url = |path: &str| format!("http://{PROGRAM}:80/{path}");
+    let page = url("index.html");
+    let asks = || counted(world, &["-n", "400", "-c", "8"], &page);
+    let mut said = asks();
+    let (wanted, ends) = (said.clone(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let mut rounds = 0;
+            while !ends.load(Ordering::Relaxed) {
+                assert_eq!(asks(), wanted, "after {rounds} rounds");
+                rounds += 1;
+            }
+            rounds
+        });
+        for round in 0..2 {
+            let out = world.path("got");
+            let fetch = scope.spawn({
+                let (out, big) = (out.clone(), url("big"));
+                move || {
+                    let words = ["curl", "-sS", "--limit-rate", "1M", "-o", &out, &big];
+                    world.peer(&words).well().to_string()
+                }
+            });
+            thread::sleep(Duration::from_millis(200));
+            old = replaced(world, old);
+            said += &fetch.join().expect("curl ends");
+            said += &peers::told("big", &fs::read(&out).expect("what was fetched"));
+            said += &format!("replaced {round}\n");
+        }
+        ends.store(true, Ordering::Relaxed);
+        let rounds = load.join().expect("ab ends");
+        assert!(rounds > 1, "{rounds}");
+    });
+    (said, old)
+}
+
+/// The new program is sent away, and the old one serves again.
+fn taken_back(world: &World, old: Pid) -> Transcript {
+    signal(old, Signal::USR2);
+    let new = process(world, "pid", Some(old));
+    a_moment();
+    let page = format!("http://{PROGRAM}:80/index.html");
+    let mut said = counted(world, &["-n", "100", "-c", "4"], &page);
+    signal(new, Signal::QUIT);
+    assert_eq!(process(world, "pid", Some(new)), old);
+    a_moment();
+    said += &counted(world, &["-n", "100", "-c", "4"], &page);
+    said
+}
+
+fn nginx(world: &World) -> Transcript {
+    let daemon = daemon(world);
+    let (prefix, config) = (world.path(""), web::nginx_config(world, "worker_processes 3"));
+    // It minds USR2 once its parent is gone, and not before: who starts it by hand leaves it.
+    let starts = format!(
+        "nginx -p {prefix} -c {config} -e stderr & while ! [ -s {prefix}pid ]; do sleep 0.05; done"
+    );
+    let server = member(world, &["sh", "-c", &starts]);
+    let first = process(world, "pid", None);
+    a_moment();
+    let mut said = asked(world, 80);
+    let (loaded, last) = under_load(world, first);
+    said += &loaded;
+    said += &taken_back(world, last);
+    said += &asked(world, 80);
+    signal(last, Signal::QUIT);
+    said += &server.end().to_string();
+    if let Some(daemon) = daemon {
+        let ended = daemon.terminated().well();
+        assert!(ended.out.contains("0 died, 0 cut off"), "{ended}");
+    }
+    said
+}
+
+#[test]
+fn nginx_is_replaced_by_a_new_program() {
+    let needs = ["nginx -v", "curl --version", "ab -V", "wrk --version"];
+    compare(&needs, nginx);
+}
