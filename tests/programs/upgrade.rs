@@ -144,7 +144,10 @@ fn taken_back(world: &World, old: Pid) -> Transcript {
 
 fn nginx(world: &World) -> Transcript {
     let daemon = daemon(world);
-    let (prefix, config) = (world.path(""), web::nginx_config(world, "worker_processes 3"));
+    let (prefix, config) = (
+        world.path(""),
+        web::nginx_config(world, "worker_processes 3"),
+    );
     // It minds USR2 once its parent is gone, and not before: who starts it by hand leaves it.
     let starts = format!(
         "nginx -p {prefix} -c {config} -e stderr & while ! [ -s {prefix}pid ]; do sleep 0.05; done"

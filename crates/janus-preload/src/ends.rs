@@ -69,7 +69,9 @@ impl Program {
             return may_run(name);
         }
         let folders = std::env::var_os("PATH");
-        let folders = folders.as_ref().map_or(b"/bin:/usr/bin".as_slice(), |it| it.as_bytes());
+        let folders = folders
+            .as_ref()
+            .map_or(b"/bin:/usr/bin".as_slice(), |it| it.as_bytes());
         folders.split(|byte| *byte == b':').any(|folder| {
             let folder = if folder.is_empty() { b"." } else { folder };
             let path = CString::new([folder, b"/", name.to_bytes()].concat());
@@ -93,10 +95,14 @@ unsafe fn prepares_for(program: &Program) -> Option<bool> {
     };
     let _inside = Inside::enter();
     if let Err(why) = process.may_leave() {
-        eprintln!("janus: a program with open sockets cannot be replaced by another (exec): {}", match why {
-            Stays::Sockets => "its connections are in its memory",
-            Stays::Listeners => "what listens is left to the next one only in a daemon's group (set daemon_group)",
-        });
+        eprintln!(
+            "janus: a program with open sockets cannot be replaced by another (exec): {}",
+            match why {
+                Stays::Sockets => "its connections are in its memory",
+                Stays::Listeners =>
+                    "what listens is left to the next one only in a daemon's group (set daemon_group)",
+            }
+        );
         janus_c::fail(Errno(libc::EBUSY));
         return None;
     }

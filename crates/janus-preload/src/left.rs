@@ -28,7 +28,11 @@ static BEGIN: extern "C" fn() = begin;
 extern "C" fn begin() {
     let _inside = Inside::enter();
     settings::keep();
-    janus_process::left_to_us().iter().flatten().copied().for_each(note);
+    janus_process::left_to_us()
+        .iter()
+        .flatten()
+        .copied()
+        .for_each(note);
 }
 
 fn place(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
@@ -76,7 +80,11 @@ pub(crate) fn take_over() {
     let mut noted = Vec::new();
     for (word, first) in LEFT.iter().zip((0..).step_by(64)) {
         let bits = word.swap(0, Ordering::Relaxed);
-        noted.extend((0..64).filter(|bit| bits >> bit & 1 != 0).map(|bit| first + bit));
+        noted.extend(
+            (0..64)
+                .filter(|bit| bits >> bit & 1 != 0)
+                .map(|bit| first + bit),
+        );
     }
     // Numbers that were closed since, or given to something else, have no marks any more.
     let left = janus_process::marked(&noted);
@@ -87,7 +95,9 @@ pub(crate) fn take_over() {
         for fds in left {
             if let Err(error) = process.take_over(&fds) {
                 let error = error.text();
-                eprintln!("janus: a listener that another program has left to this one cannot be had: {error}");
+                eprintln!(
+                    "janus: a listener that another program has left to this one cannot be had: {error}"
+                );
             }
         }
     }

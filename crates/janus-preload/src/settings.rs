@@ -39,7 +39,11 @@ fn name(entry: &[u8]) -> &[u8] {
 /// Keeps what is Janus's of the present environment.
 pub(crate) fn keep() {
     // SAFETY: it is the process's, which has no other thread yet that could change it, and each entry is a string.
-    let all = unsafe { entries(environ).into_iter().map(|entry| CStr::from_ptr(entry)) };
+    let all = unsafe {
+        entries(environ)
+            .into_iter()
+            .map(|entry| CStr::from_ptr(entry))
+    };
     let ours = all.filter(|entry| {
         let name = name(entry.to_bytes());
         name == b"LD_PRELOAD=" || name.starts_with(b"JANUS_")

@@ -289,7 +289,10 @@ impl Carrier {
                 }
                 Told::Accepts(socket) => {
                     if let Err(error) = self.process.opens(socket) {
-                        eprintln!("janus: a listener that another program has left to this one cannot be opened: {}", error.text());
+                        eprintln!(
+                            "janus: a listener that another program has left to this one cannot be opened: {}",
+                            error.text()
+                        );
                     }
                     let is_open = self.doors.iter().any(|door| door.socket == socket);
                     if !is_open {

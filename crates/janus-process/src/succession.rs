@@ -243,7 +243,9 @@ impl Process {
         self.core.counted.socket();
         let mut taken = Err(Errno::EBADF);
         for name in fds {
-            let placed = inner.descriptors.place(*name, kernel::closes_on_exec(*name));
+            let placed = inner
+                .descriptors
+                .place(*name, kernel::closes_on_exec(*name));
             taken = placed.map(|fd| _ = inner.descriptors.put(&self.core.ours, fd, socket));
             if taken.is_err() {
                 break;
@@ -272,8 +274,8 @@ impl Process {
             let of = |sockets: &mut janus_posix::Sockets<'_>, socket| {
                 (sockets.is_listening(socket), sockets.is_epoll(socket))
             };
-            let kind = inner
-                .call(|sockets, descriptors, _| Ok(of(sockets, descriptors.socket(fd)?)));
+            let kind =
+                inner.call(|sockets, descriptors, _| Ok(of(sockets, descriptors.socket(fd)?)));
             match kind {
                 Ok((true, _)) if self.core.shares_ports => {}
                 Ok((true, _)) => return Err(Stays::Listeners),
@@ -294,7 +296,9 @@ impl Process {
         let mut inner = self.core.lock();
         let mut left: HashMap<i32, Vec<RawFd>> = HashMap::new();
         for fd in inner.left_open() {
-            left.entry(inner.descriptors.socket(fd)?).or_default().push(fd);
+            left.entry(inner.descriptors.socket(fd)?)
+                .or_default()
+                .push(fd);
         }
         left.retain(|socket, _| inner.listening.contains_key(socket));
         let marked = inner.call(|sockets, _, now| {

@@ -197,7 +197,10 @@ pub(crate) fn heir() {
     let told = unsafe { libc::getsockname(listener, (&raw mut name).cast(), &mut len) };
     assert_eq!(told, 0, "{}", errno());
     assert_eq!((name.sin_port, name.sin_addr.s_addr), (PORT.to_be(), 0));
-    assert_eq!(option_of(listener, libc::SOL_SOCKET, libc::SO_ACCEPTCONN), 1);
+    assert_eq!(
+        option_of(listener, libc::SOL_SOCKET, libc::SO_ACCEPTCONN),
+        1
+    );
     assert_eq!(option_of(listener, libc::SOL_SOCKET, libc::SO_REUSEADDR), 1);
     assert_eq!(option_of(listener, libc::SOL_SOCKET, libc::SO_KEEPALIVE), 0);
     assert_eq!(option_of(listener, libc::IPPROTO_TCP, libc::TCP_NODELAY), 1);
