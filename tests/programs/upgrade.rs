@@ -71,6 +71,15 @@ fn signal(pid: Pid, signal: Signal) {
     kill_process(pid, signal).expect("it is there");
 }
 
+/// Ends the load, whatever becomes of the test.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Time in which what was begun has begun.
 fn a_moment() {
     thread::sleep(Duration::from_millis(400));
@@ -106,6 +115,7 @@ fn under_load(world: &World, mut old: Pid) -> (Transcript, Pid) {
             }
             rounds
         });
+        let load_ends = Ends(&ends);
         for round in 0..2 {
             let out = world.path("got");
             let fetch = scope.spawn({
@@ -121,7 +131,7 @@ fn under_load(world: &World, mut old: Pid) -> (Transcript, Pid) {
             said += &peers::told("big", &fs::read(&out).expect("what was fetched"));
             said += &format!("replaced {round}\n");
         }
-        ends.store(true, Ordering::Relaxed);
+        drop(load_ends);
         let rounds = load.join().expect("ab ends");
         assert!(rounds > 1, "{rounds}");
     });
@@ -148,9 +158,9 @@ fn nginx(world: &World) -> Transcript {
         world.path(""),
         web::nginx_config(world, "worker_processes 3"),
     );
-    // It minds USR2 once its parent is gone, and not before: who starts it by hand leaves it.
+    // It minds USR2 once its parent is gone, and not before, and becomes the program by the name that it was started by.
     let starts = format!(
-        "nginx -p {prefix} -c {config} -e stderr & while ! [ -s {prefix}pid ]; do sleep 0.05; done"
+        "$(command -v nginx) -p {prefix} -c {config} -e stderr & while ! [ -s {prefix}pid ]; do sleep 0.05; done"
     );
     let server = member(world, &["sh", "-c", &starts]);
     let first = process(world, "pid", None);
@@ -161,7 +171,11 @@ fn nginx(world: &World) -> Transcript {
     said += &taken_back(world, last);
     said += &asked(world, 80);
     signal(last, Signal::QUIT);
-    said += &server.end().to_string();
+    let ended = server.end();
+    said += &ended.code;
+    // Each line begins with a time and the number of a process.
+    let words = |line: &str| Some(format!("\n{}", line.split_once(": ")?.1));
+    said.extend(ended.err.lines().filter_map(words));
     if let Some(daemon) = daemon {
         let ended = daemon.terminated().well();
         assert!(ended.out.contains("0 died, 0 cut off"), "{ended}");
