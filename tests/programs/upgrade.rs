@@ -82,7 +82,7 @@ impl Drop for Ends<'_> {
 
 /// Time in which what was begun has begun.
 fn a_moment() {
-    thread::sleep(Duration::from_millis(400));
+    thread::sleep(Duration::from_millis(std::env::var("MOMENT").map_or(400, |it| it.parse().unwrap())));
 }
 
 /// What nginx's documentation says of how its program is replaced. The number of the new master process.

@@ -39,7 +39,7 @@ pub(crate) struct Core {
     pub(crate) forks: Mutex<()>,
     /// Whether other programs may listen at the same ports.
     pub(crate) shares_ports: bool,
-    /// Whether there are sockets that were taken over from another program and that nobody has waited at.
+    /// Whether there are sockets that were taken over from another program and at which no thread has waited.
     pub(crate) has_unused: Arc<AtomicBool>,
 }
 

@@ -2,7 +2,7 @@
 //! group, and have TCP of their own: what goes from one to the other is the description of a listener (`legacy`), and the word of who serves.
 //!
 //! A listener that was taken over is closed to the outside until somebody waits at it: a program that finds that it cannot begin has taken no
-//! connection then. From that moment on the program before it takes no new connections there, as it may have nobody left who accepts any; those
+//! connection then. From that moment on the program before it takes no new connections there, as it may have no process left that accepts any; those
 //! it has stay. It takes new ones again when its successor closes the listener, or ends.
 
 use std::collections::{HashMap, HashSet};
@@ -38,7 +38,7 @@ struct Heir {
 pub(crate) struct Succession {
     /// Marks of sockets that were taken over: the program before this one sees them closed when it is to serve again.
     marks: HashMap<i32, Own>,
-    /// Those at which nobody has waited yet.
+    /// Those at which no thread has waited yet.
     unused: HashSet<i32>,
     has_unused: Arc<AtomicBool>,
     heirs: HashMap<i32, Vec<Heir>>,
@@ -68,7 +68,7 @@ impl Succession {
         self.unused.remove(&socket);
         self.note_unused();
         if let Some(mark) = self.marks.get(&socket) {
-            // Nobody is there who would hear it, perhaps.
+            // The program before may have ended.
             let _ = send(mark, &SERVES, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         }
     }
@@ -279,7 +279,7 @@ impl Process {
             match kind {
                 Ok((true, _)) if self.core.shares_ports => {}
                 Ok((true, _)) => return Err(Stays::Listeners),
-                // What it watches of the kernel's it watches on.
+                // An instance of epoll goes on watching what is the kernel's.
                 Ok((_, true)) | Err(_) => {}
                 Ok(_) => return Err(Stays::Sockets),
             }
@@ -304,7 +304,7 @@ impl Process {
         let marked = inner.call(|sockets, _, now| {
             let mark = |(socket, fds): (i32, Vec<RawFd>)| {
                 let text = Legacy::of(sockets, now, socket)?.text();
-                // Nobody hears at the other end: this program ends before the next begins.
+                // The other end goes at once: this program ends before the next begins.
                 let (mark, _) = legacy::mark(&text)?;
                 ioctl_fionbio(&mark, sockets.is_nonblocking(socket)).map_err(errno)?;
                 Ok((mark, fds))
