@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
 
 use crate::library;
 use crate::peers;
@@ -80,9 +80,20 @@ impl Drop for Ends<'_> {
     }
 }
 
+/// Processes that were started together; they are killed if their test ends before they do.
+struct Group(Pid);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = kill_process_group(self.0, Signal::KILL);
+    }
+}
+
 /// Time in which what was begun has begun.
 fn a_moment() {
-    thread::sleep(Duration::from_millis(std::env::var("MOMENT").map_or(400, |it| it.parse().unwrap())));
+    thread::sleep(Duration::from_millis(
+        std::env::var("MOMENT").map_or(400, |it| it.parse().unwrap()),
+    ));
 }
 
 /// What nginx's documentation says of how its program is replaced. The number of the new master process.
@@ -162,8 +173,9 @@ fn nginx(world: &World) -> Transcript {
     let starts = format!(
         "$(command -v nginx) -p {prefix} -c {config} -e stderr & while ! [ -s {prefix}pid ]; do sleep 0.05; done"
     );
-    let server = member(world, &["sh", "-c", &starts]);
+    let server = member(world, &["setsid", "sh", "-c", &starts]);
     let first = process(world, "pid", None);
+    let _all = Group(getpgid(Some(first)).expect("it runs"));
     a_moment();
     let mut said = asked(world, 80);
     let (loaded, last) = under_load(world, first);

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::os::fd::RawFd;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use janus::Seat;
@@ -14,7 +14,7 @@ use crate::descriptors::{Descriptors, Ours};
 use crate::epoll::KernelParts;
 use crate::held::Held;
 use crate::loans::Loans;
-use crate::pump::Queue;
+use crate::pump::{Post, Queue};
 use crate::rota::{Rota, Sleepers, Turns};
 use crate::sleep::Slept;
 use crate::succession::Succession;
@@ -41,6 +41,7 @@ pub(crate) struct Core {
     pub(crate) shares_ports: bool,
     /// Whether there are sockets that were taken over from another program and at which no thread has waited.
     pub(crate) has_unused: Arc<AtomicBool>,
+    pub(crate) pump: OnceLock<Arc<Post>>,
 }
 
 /// Everything that the lock guards.
@@ -107,12 +108,20 @@ impl Core {
             forks: Mutex::default(),
             shares_ports,
             has_unused,
+            pump: OnceLock::new(),
         })
     }
 
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.rota.lock()
+    }
+
+    /// Something has changed about a listener that other programs have too.
+    pub(crate) fn ring_pump(&self) {
+        if let Some(pump) = self.pump.get() {
+            pump.looks_at_shared();
+        }
     }
 
     /// A call that never waits.

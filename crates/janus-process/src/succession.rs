@@ -5,108 +5,192 @@
 //! connection then. From that moment on the program before it takes no new connections there, as it may have no process left that accepts any; those
 //! it has stay. It takes new ones again when its successor closes the listener, or ends.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use janus_posix::abi;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{DupFlags, fcntl_dupfd_cloexec, ioctl_fionbio};
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 
 use crate::core::Inner;
 use crate::legacy::{self, Legacy};
 use crate::own::{self, Own};
 use crate::poll::Polled;
 use crate::process::Process;
-use crate::{Errno, Result, errno, kernel};
+use crate::{Errno, Result, errno, kernel, passing};
 
-/// The successor's word that it serves.
-const SERVES: [u8; 1] = [1];
+/// Words between programs that have the same listener, a byte each.
+#[derive(Clone, Copy)]
+enum Word {
+    /// Said on a mark, with the end of a line: this program serves from now on.
+    Serves = 1,
+    /// It has closed the listener.
+    Rests = 2,
+    /// A connection that it has not accepted comes along, as one end of a pair: it carries it.
+    Guest = 3,
+}
 
-/// A program that has taken over a socket of this one's.
-struct Heir {
-    /// The other end of its mark.
+/// The line to a program that has taken a listener over.
+struct Successor {
     line: Own,
     serves: bool,
 }
 
-/// Part of the listening sockets in what programs leave to each other.
+/// A listener that this program has in common with others.
 #[derive(Default)]
+struct Shared {
+    /// The mark by which it was taken over, as long as no thread has waited at it.
+    unused: Option<Own>,
+    /// The line to the program before this one.
+    before: Option<Own>,
+    /// Other ends of marks: programs that may take it over.
+    marks: Vec<Own>,
+    after: Vec<Successor>,
+    /// This program has closed it.
+    rests: bool,
+}
+
+/// All listeners that this program has in common with others.
 pub(crate) struct Succession {
-    /// Marks of sockets that were taken over: the program before this one sees them closed when it is to serve again.
-    marks: HashMap<i32, Own>,
-    /// Those at which no thread has waited yet.
-    unused: HashSet<i32>,
+    shared: HashMap<i32, Shared>,
     has_unused: Arc<AtomicBool>,
-    heirs: HashMap<i32, Vec<Heir>>,
+}
+
+fn say(line: &Own, word: Word, fd: Option<BorrowedFd<'_>>) -> Result<()> {
+    passing::send(line, &[word as u8], fd, SendFlags::DONTWAIT)
+}
+
+/// What was said on a line. An error: there is no other end any more.
+fn heard(line: &Own) -> Result<Option<(u8, Option<OwnedFd>)>> {
+    let mut word = [0];
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let mut got = passing::receive(line, &mut word, flags);
+    if got.as_ref().is_err_and(|error| *error == Errno::ECONNRESET) {
+        // The other end was closed with the mark's text unread. What was said before that is still there.
+        got = passing::receive(line, &mut word, flags);
+    }
+    match got {
+        Ok((0, _)) => Err(Errno::ECONNRESET),
+        Ok((_, fd)) => Ok(Some((word[0], fd))),
+        Err(Errno::EAGAIN) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_at(own: &Own, fd: RawFd) -> bool {
+    own.as_fd().as_raw_fd() == fd
+}
+
+impl Shared {
+    fn is_succeeded(&self) -> bool {
+        self.after.iter().any(|it| it.serves)
+    }
+
+    /// Whether it is closed to the outside although it listens.
+    fn is_shut(&self) -> bool {
+        self.unused.is_some() || self.rests || self.is_succeeded()
+    }
+
+    /// Where connections go that are not accepted here.
+    fn heir(&self) -> Option<&Own> {
+        let after = self.after.iter().rev().find(|it| it.serves);
+        after.map(|it| &it.line).or(self.before.as_ref())
+    }
+
+    fn lines(&self) -> impl Iterator<Item = RawFd> {
+        let after = self.after.iter().map(|it| &it.line);
+        let all = self.marks.iter().chain(&self.before).chain(after);
+        all.map(|it| it.as_fd().as_raw_fd())
+    }
+
+    /// Hears what is said on one of its lines. A connection may have come.
+    fn hear(&mut self, fd: RawFd) -> Option<OwnedFd> {
+        let mut guest = None;
+        let after = &mut self.after;
+        self.marks.retain(|mark| {
+            if !is_at(mark, fd) {
+                return true;
+            }
+            match heard(mark) {
+                Ok(Some((word, Some(line)))) if word == Word::Serves as u8 => {
+                    let line = Own::new(own::keep(line));
+                    after.push(Successor { line, serves: true });
+                    true
+                }
+                said => said.is_ok(),
+            }
+        });
+        self.after.retain_mut(|it| {
+            if !is_at(&it.line, fd) {
+                return true;
+            }
+            match heard(&it.line) {
+                Ok(Some((_, Some(end)))) => guest = Some(end),
+                Ok(Some(_)) => it.serves = false,
+                Ok(None) => {}
+                Err(_) => return false,
+            }
+            true
+        });
+        if let Some(before) = self.before.as_ref().filter(|it| is_at(it, fd)) {
+            match heard(before) {
+                Ok(said) => guest = said.and_then(|(_, end)| end),
+                Err(_) => self.before = None,
+            }
+        }
+        guest
+    }
 }
 
 impl Succession {
     pub(crate) fn new(has_unused: Arc<AtomicBool>) -> Succession {
         Succession {
+            shared: HashMap::new(),
             has_unused,
-            ..Succession::default()
         }
-    }
-
-    fn take_over(&mut self, socket: i32, mark: Own) {
-        self.marks.insert(socket, mark);
-        self.unused.insert(socket);
-        self.note_unused();
     }
 
     fn note_unused(&self) {
-        let has = !self.unused.is_empty();
+        let has = self.shared.values().any(|it| it.unused.is_some());
         self.has_unused.store(has, Ordering::Relaxed);
     }
 
-    /// Somebody waits at it. The program before is told.
+    /// The program before is told that this one serves.
     fn is_used(&mut self, socket: i32) {
-        self.unused.remove(&socket);
-        self.note_unused();
-        if let Some(mark) = self.marks.get(&socket) {
-            // The program before may have ended.
-            let _ = send(mark, &SERVES, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        if let Some(shared) = self.shared.get_mut(&socket)
+            && let Some(mark) = shared.unused.take()
+        {
+            let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+            let line = socketpair(family, kind, SocketFlags::CLOEXEC, None);
+            // Without a line, or without a program before, it serves all the same.
+            if let Ok((mine, theirs)) = line
+                && say(&mark, Word::Serves, Some(theirs.as_fd())).is_ok()
+            {
+                shared.before = Some(Own::new(own::keep(mine)));
+            }
         }
+        self.note_unused();
     }
 
     /// Whether a socket is closed to the outside although it listens.
     pub(crate) fn shuts(&self, socket: i32) -> bool {
-        let heirs = self.heirs.get(&socket);
-        let serves = heirs.is_some_and(|heirs| heirs.iter().any(|it| it.serves));
-        serves || self.unused.contains(&socket)
+        self.shared.get(&socket).is_some_and(Shared::is_shut)
+    }
+
+    /// Whether another program has this listener, or may have it.
+    pub(crate) fn has(&self, socket: i32) -> bool {
+        self.shared.contains_key(&socket)
     }
 
     /// The socket listens no more.
     pub(crate) fn forget(&mut self, socket: i32) {
-        self.marks.remove(&socket);
-        self.heirs.remove(&socket);
-        if self.unused.remove(&socket) {
+        if self.shared.remove(&socket).is_some() {
             self.note_unused();
         }
-    }
-
-    /// Hears what one of the heirs of a socket says.
-    fn hear(&mut self, socket: i32, line: RawFd) {
-        let Some(heirs) = self.heirs.get_mut(&socket) else {
-            return;
-        };
-        heirs.retain_mut(|heir| {
-            if heir.line.as_fd().as_raw_fd() != line {
-                return true;
-            }
-            match recv(&heir.line, &mut [0_u8; 8][..], RecvFlags::DONTWAIT) {
-                Ok((0, _)) => false,
-                Ok(_) => {
-                    heir.serves = true;
-                    true
-                }
-                Err(error) => errno(error) == Errno::EAGAIN,
-            }
-        });
     }
 }
 
@@ -119,7 +203,8 @@ impl Inner {
 
     /// Somebody waits at a socket: if it was taken over, and not used yet, it is opened to the outside.
     fn opens(&mut self, socket: i32) -> Result<()> {
-        if !self.succession.unused.contains(&socket) {
+        let shared = self.succession.shared.get(&socket);
+        if shared.is_none_or(|it| it.unused.is_none()) {
             return Ok(());
         }
         let address = self.call(|sockets, _, _| sockets.getsockname(socket))?;
@@ -130,22 +215,45 @@ impl Inner {
         Ok(())
     }
 
-    /// An heir has something to say.
-    fn hears(&mut self, socket: i32, line: RawFd) -> Result<()> {
-        let port = self.listening.get(&socket).copied();
-        let was_open = port.is_some_and(|port| self.is_open(port));
-        self.succession.hear(socket, line);
-        let Some(port) = port else { return Ok(()) };
+    /// Changes what a listener has in common with others, and opens or closes it to the outside as that says.
+    fn share<R: Default>(
+        &mut self,
+        socket: i32,
+        change: impl FnOnce(&mut Shared) -> R,
+    ) -> Result<R> {
+        let (Some(port), true) = (
+            self.listening.get(&socket).copied(),
+            self.succession.has(socket),
+        ) else {
+            return Ok(R::default());
+        };
+        let was_open = self.is_open(port);
+        let shared = self.succession.shared.get_mut(&socket);
+        let changed = shared.map(change).unwrap_or_default();
         match (was_open, self.is_open(port)) {
             (true, false) => self.seat()?.close_port(port),
             (false, true) => {
                 let address = self.call(|sockets, _, _| sockets.getsockname(socket))?;
-                self.open_outside(address)?;
+                // A port that is another's by now stays closed.
+                let _ = self.open_outside(address);
             }
             _ => {}
         }
-        Ok(())
+        Ok(changed)
     }
+}
+
+/// A listener that this program has in common with others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Common {
+    /// Descriptors that have it, and others that hold it.
+    pub(crate) names: u32,
+    /// Connections have come that are not accepted.
+    pub(crate) waits: bool,
+    /// Another program takes those that are not accepted here.
+    pub(crate) has_heir: bool,
+    /// None serves there yet, but may.
+    pub(crate) awaits_heir: bool,
 }
 
 /// Reasons why a program with open sockets cannot become another.
@@ -185,42 +293,112 @@ impl Process {
         let mut inner = self.core.lock();
         let opened = inner.opens(socket);
         inner.settle();
+        drop(inner);
+        // It has one more to listen to.
+        self.core.ring_pump();
         opened
     }
 
-    /// A program has taken over a socket of this one's; its mark's other end, which is kept.
-    pub(crate) fn has_heir(&self, socket: i32, line: OwnedFd) {
-        let heir = Heir {
-            line: Own::new(line),
-            serves: false,
-        };
+    /// A child becomes a program that may take over a socket of this one's; its mark's other end, which is kept.
+    pub(crate) fn leaves_to(&self, socket: i32, mark: OwnedFd) {
+        let mark = Own::new(mark);
         let mut inner = self.core.lock();
-        match inner.listening.contains_key(&socket) {
-            true => inner.succession.heirs.entry(socket).or_default().push(heir),
-            false => {
-                drop(inner);
-                drop(heir);
+        if inner.listening.contains_key(&socket) {
+            let shared = inner.succession.shared.entry(socket).or_default();
+            shared.marks.push(mark);
+        }
+    }
+
+    /// Listeners that this program has in common with others, each with the lines by which these may say something.
+    pub(crate) fn shared(&self) -> Vec<(i32, Vec<RawFd>)> {
+        let inner = self.core.lock();
+        let shared = inner.succession.shared.iter();
+        let lines = shared.map(|(socket, shared)| (*socket, shared.lines().collect()));
+        lines.collect()
+    }
+
+    /// Hears what is said on a line. A connection that comes is to be accepted here.
+    pub(crate) fn hears(&self, socket: i32, line: RawFd) {
+        let mut inner = self.core.lock();
+        if let Ok(Some(guest)) = inner.share(socket, |it| it.hear(line)) {
+            let guest = Own::new(own::keep(guest));
+            let _ = inner.call(|sockets, descriptors, _| {
+                descriptors.put_guest(socket, guest);
+                sockets.set_guests(socket, true)
+            });
+        }
+        inner.settle();
+    }
+
+    /// What the pump is to know of a listener that others have too.
+    pub(crate) fn state_of(&self, socket: i32) -> Common {
+        let mut inner = self.core.lock();
+        let waits = inner.call(|sockets, _, now| sockets.readiness(now, socket));
+        let names = inner.descriptors.names(socket);
+        let is_queued = inner.queues.get(&socket).is_some_and(|it| !it.is_empty());
+        let shared = inner.succession.shared.get(&socket);
+        Common {
+            names,
+            waits: is_queued || waits.is_ok_and(|mask| mask & abi::POLLIN as u32 != 0),
+            has_heir: shared.is_some_and(|it| it.heir().is_some()),
+            awaits_heir: shared.is_some_and(|it| !it.marks.is_empty() && !it.is_succeeded()),
+        }
+    }
+
+    /// The program has closed a listener, and the others have it alone.
+    pub(crate) fn rests(&self, socket: i32) {
+        let mut inner = self.core.lock();
+        let rested = inner.share(socket, |it| {
+            it.rests = true;
+            if let Some(before) = &it.before {
+                let _ = say(before, Word::Rests, None);
+            }
+        });
+        let _ = rested;
+        inner.settle();
+    }
+
+    /// Gives a connection that is carried here to another program that has the listener.
+    pub(crate) fn passes_on(&self, socket: i32, end: BorrowedFd<'_>) -> Result<()> {
+        let inner = self.core.lock();
+        let shared = inner.succession.shared.get(&socket);
+        let heir = shared.and_then(Shared::heir).ok_or(Errno::ENOTCONN)?;
+        say(heir, Word::Guest, Some(end))
+    }
+
+    /// Gives those that were put into the children's queue to the other program: there is no child that would take them.
+    pub(crate) fn passes_on_queued(&self, socket: i32) {
+        let mut inner = self.core.lock();
+        let Inner {
+            succession, queues, ..
+        } = &mut *inner;
+        let heir = succession.shared.get(&socket).and_then(Shared::heir);
+        if let (Some(queue), Some(heir)) = (queues.get(&socket), heir) {
+            while let Some(end) = queue.take_back() {
+                // If that fails its peer is told of an end.
+                let _ = say(heir, Word::Guest, Some(end.as_fd()));
             }
         }
     }
 
-    /// All heirs there are: the socket, and what they say it on.
-    pub(crate) fn heirs(&self) -> Vec<(i32, RawFd)> {
-        let inner = self.core.lock();
-        let heirs = inner.succession.heirs.iter();
-        let lines = heirs.flat_map(|(socket, heirs)| {
-            let line = |heir: &Heir| (*socket, heir.line.as_fd().as_raw_fd());
-            heirs.iter().map(line)
-        });
-        lines.collect()
-    }
-
-    /// Hears what an heir says.
-    pub(crate) fn hears(&self, socket: i32, line: RawFd) {
+    /// At the end, ports are kept for the programs that may take over what listens there yet.
+    pub(crate) fn keeps_ports(&self) {
         let mut inner = self.core.lock();
-        // A port that is another's by now stays closed.
-        let _ = inner.hears(socket, line);
-        inner.settle();
+        let Inner {
+            succession,
+            listening,
+            seat,
+            ..
+        } = &mut *inner;
+        let kept = |socket: &i32| {
+            let shared = succession.shared.get(socket);
+            shared.is_some_and(|it| !it.marks.is_empty() && !it.is_shut())
+        };
+        let before = listening.len();
+        listening.retain(|socket, _| !kept(socket));
+        if let Some(seat) = seat.as_ref().filter(|_| listening.len() < before) {
+            seat.is_succeeded();
+        }
     }
 
     /// Takes over a listener that another program has left: all of these descriptors have its mark.
@@ -254,7 +432,9 @@ impl Process {
         match inner.descriptors.has_names(socket) {
             true => {
                 inner.listening.insert(socket, legacy.local.port());
-                inner.succession.take_over(socket, line);
+                let shared = inner.succession.shared.entry(socket).or_default();
+                shared.unused = Some(line);
+                inner.succession.note_unused();
             }
             // An end that fails is an end.
             false => _ = inner.end(socket),

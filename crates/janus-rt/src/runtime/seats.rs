@@ -213,6 +213,11 @@ impl Seat {
         }
     }
 
+    /// Time that connections may take to end in order: key `close_ms`.
+    pub fn close_time(&self) -> Duration {
+        self.shard.ctx.shared.settings.get().close
+    }
+
     /// The address at which a client outside reaches what listens on `local`.
     pub fn reachable_at(&self, local: SocketAddr) -> SocketAddr {
         self.shard.ctx.reachable_at(local)
