@@ -15,6 +15,8 @@ use crate::web::{self, asked, counted};
 use crate::world::{DEVICE, PROGRAM, Transcript, World, compare};
 
 const LONG: Duration = Duration::from_secs(30);
+/// Time in which what was begun has begun.
+const PAUSE: Duration = Duration::from_millis(400);
 
 /// The daemon that has the device, where Janus has it.
 fn daemon(world: &World) -> Option<Running> {
@@ -41,6 +43,8 @@ fn member(world: &World, words: &[&str]) -> Running {
         command.env("JANUS_BACKEND", "daemon");
         command.env("JANUS_DAEMON_SOCKET", world.path("io.sock"));
         command.env("JANUS_DAEMON_GROUP", "web");
+        // A file is fetched slowly when its server ends.
+        command.env("JANUS_CLOSE_MS", "5000");
     }
     Running::start(command, &words.join(" "))
 }
@@ -55,14 +59,6 @@ fn process(world: &World, file: &str, other: Option<Pid>) -> Pid {
             Some(pid) if text.ends_with('\n') && number != other => return pid,
             _ => assert!(begin.elapsed() < LONG, "{file} has `{text}`"),
         }
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn until_gone(world: &World, file: &str) {
-    let begin = Instant::now();
-    while fs::exists(world.path(file)).expect("its folder is there") {
-        assert!(begin.elapsed() < LONG, "{file} is there");
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -89,28 +85,41 @@ impl Drop for Group {
     }
 }
 
-/// Time in which what was begun has begun.
-fn a_moment() {
-    thread::sleep(Duration::from_millis(
-        std::env::var("MOMENT").map_or(400, |it| it.parse().unwrap()),
-    ));
+/// Waits until a process has ended. Who is to be told of that may not have asked yet.
+fn until_ended(pid: Pid) {
+    let begin = Instant::now();
+    let file = format!("/proc/{}/stat", pid.as_raw_nonzero());
+    while fs::read_to_string(&file).is_ok_and(|stat| !stat.contains(") Z ")) {
+        assert!(begin.elapsed() < LONG, "{file} is there");
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
-/// What nginx's documentation says of how its program is replaced. The number of the new master process.
-fn replaced(world: &World, old: Pid) -> Pid {
+/// What nginx's documentation says of how its program is replaced, with a pause between the steps. The number of the new master process.
+fn replaced(world: &World, old: Pid, pause: Duration) -> Pid {
     signal(old, Signal::USR2);
     let new = process(world, "pid", Some(old));
     assert_eq!(process(world, "pid.oldbin", None), old);
-    a_moment();
+    thread::sleep(pause);
     signal(old, Signal::WINCH);
-    a_moment();
+    thread::sleep(pause);
     signal(old, Signal::QUIT);
-    until_gone(world, "pid.oldbin");
-    a_moment();
+    // The new one is told by that that it may be replaced in its turn.
+    until_ended(old);
     new
 }
 
-/// Replaced twice while `ab` asks, and while a file is fetched that takes longer than that.
+/// The new program is sent away, and the old one serves again.
+fn taken_back(world: &World, old: Pid) {
+    signal(old, Signal::USR2);
+    let new = process(world, "pid", Some(old));
+    thread::sleep(PAUSE);
+    signal(new, Signal::QUIT);
+    until_ended(new);
+    assert_eq!(process(world, "pid", Some(new)), old);
+}
+
+/// Replaced twice and taken back once while `ab` asks, and while a file is fetched that takes longer than that.
 fn under_load(world: &World, mut old: Pid) -> (Transcript, Pid) {
     let url = |path: &str| format!("http://{PROGRAM}:80/{path}");
     let page = url("index.html");
@@ -127,7 +136,7 @@ fn under_load(world: &World, mut old: Pid) -> (Transcript, Pid) {
             rounds
         });
         let load_ends = Ends(&ends);
-        for round in 0..2 {
+        for pause in [PAUSE, Duration::ZERO] {
             let out = world.path("got");
             let fetch = scope.spawn({
                 let (out, big) = (out.clone(), url("big"));
@@ -136,31 +145,18 @@ fn under_load(world: &World, mut old: Pid) -> (Transcript, Pid) {
                     world.peer(&words).well().to_string()
                 }
             });
-            thread::sleep(Duration::from_millis(200));
-            old = replaced(world, old);
+            thread::sleep(PAUSE / 2);
+            old = replaced(world, old, pause);
             said += &fetch.join().expect("curl ends");
             said += &peers::told("big", &fs::read(&out).expect("what was fetched"));
-            said += &format!("replaced {round}\n");
         }
+        taken_back(world, old);
+        thread::sleep(PAUSE);
         drop(load_ends);
         let rounds = load.join().expect("ab ends");
         assert!(rounds > 1, "{rounds}");
     });
     (said, old)
-}
-
-/// The new program is sent away, and the old one serves again.
-fn taken_back(world: &World, old: Pid) -> Transcript {
-    signal(old, Signal::USR2);
-    let new = process(world, "pid", Some(old));
-    a_moment();
-    let page = format!("http://{PROGRAM}:80/index.html");
-    let mut said = counted(world, &["-n", "100", "-c", "4"], &page);
-    signal(new, Signal::QUIT);
-    assert_eq!(process(world, "pid", Some(new)), old);
-    a_moment();
-    said += &counted(world, &["-n", "100", "-c", "4"], &page);
-    said
 }
 
 fn nginx(world: &World) -> Transcript {
@@ -176,11 +172,10 @@ fn nginx(world: &World) -> Transcript {
     let server = member(world, &["setsid", "sh", "-c", &starts]);
     let first = process(world, "pid", None);
     let _all = Group(getpgid(Some(first)).expect("it runs"));
-    a_moment();
+    thread::sleep(PAUSE);
     let mut said = asked(world, 80);
     let (loaded, last) = under_load(world, first);
     said += &loaded;
-    said += &taken_back(world, last);
     said += &asked(world, 80);
     signal(last, Signal::QUIT);
     let ended = server.end();
