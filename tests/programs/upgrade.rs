@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
 
 use crate::library;
 use crate::peers;
+use crate::prefork::PYTHON;
 use crate::running::Running;
 use crate::web::{self, asked, counted};
 use crate::world::{DEVICE, PROGRAM, Transcript, World, compare};
@@ -119,14 +120,11 @@ fn taken_back(world: &World, old: Pid) {
     assert_eq!(process(world, "pid", Some(new)), old);
 }
 
-/// Replaced twice and taken back once while `ab` asks, and while a file is fetched that takes longer than that.
-fn under_load(world: &World, mut old: Pid) -> (Transcript, Pid) {
-    let url = |path: &str| format!("http://{PROGRAM}:80/{path}");
-    let page = url("index.html");
-    let asks = || counted(world, &["-n", "400", "-c", "8"], &page);
-    let mut said = asks();
-    let (wanted, ends) = (said.clone(), AtomicBool::new(false));
-    thread::scope(|scope| {
+/// Does this while `ab` asks for a page again and again. What it counts each time.
+fn while_asked<R>(world: &World, page: &str, act: impl FnOnce() -> R) -> (Transcript, R) {
+    let asks = || counted(world, &["-n", "400", "-c", "8"], page);
+    let (wanted, ends) = (asks(), AtomicBool::new(false));
+    let acted = thread::scope(|scope| {
         let load = scope.spawn(|| {
             let mut rounds = 0;
             while !ends.load(Ordering::Relaxed) {
@@ -136,27 +134,42 @@ fn under_load(world: &World, mut old: Pid) -> (Transcript, Pid) {
             rounds
         });
         let load_ends = Ends(&ends);
-        for pause in [PAUSE, Duration::ZERO] {
-            let out = world.path("got");
-            let fetch = scope.spawn({
-                let (out, big) = (out.clone(), url("big"));
-                move || {
-                    let words = ["curl", "-sS", "--limit-rate", "1M", "-o", &out, &big];
-                    world.peer(&words).well().to_string()
-                }
-            });
-            thread::sleep(PAUSE / 2);
-            old = replaced(world, old, pause);
-            said += &fetch.join().expect("curl ends");
-            said += &peers::told("big", &fs::read(&out).expect("what was fetched"));
-        }
-        taken_back(world, old);
+        thread::sleep(PAUSE / 2);
+        let acted = act();
         thread::sleep(PAUSE);
         drop(load_ends);
         let rounds = load.join().expect("ab ends");
         assert!(rounds > 1, "{rounds}");
+        acted
     });
-    (said, old)
+    (wanted, acted)
+}
+
+/// Replaces nginx while a file is fetched that takes longer than that.
+fn replaced_under_a_fetch(world: &World, old: Pid, pause: Duration) -> (Transcript, Pid) {
+    let (out, url) = (world.path("got"), format!("http://{PROGRAM}:80/big"));
+    let words = ["curl", "-sS", "--limit-rate", "1M", "-o", &out, &url];
+    let (said, new) = thread::scope(|scope| {
+        let fetch = scope.spawn(|| world.peer(&words).well().to_string());
+        thread::sleep(PAUSE / 2);
+        let new = replaced(world, old, pause);
+        (fetch.join().expect("curl ends"), new)
+    });
+    let got = fs::read(&out).expect("what was fetched");
+    (said + &peers::told("big", &got), new)
+}
+
+/// The end of a server, and of the daemon that it was a member of. Lines of its begin with a time and the number of a process.
+fn ended(server: Running, daemon: Option<Running>) -> Transcript {
+    let ended = server.end();
+    let words = |line: &str| Some(format!("\n{}", line.split_once(": ")?.1));
+    let mut said = ended.code;
+    said.extend(ended.err.lines().filter_map(words));
+    if let Some(daemon) = daemon {
+        let ended = daemon.terminated().well();
+        assert!(ended.out.contains("0 died, 0 cut off"), "{ended}");
+    }
+    said
 }
 
 fn nginx(world: &World) -> Transcript {
@@ -174,24 +187,55 @@ fn nginx(world: &World) -> Transcript {
     let _all = Group(getpgid(Some(first)).expect("it runs"));
     thread::sleep(PAUSE);
     let mut said = asked(world, 80);
-    let (loaded, last) = under_load(world, first);
-    said += &loaded;
+    let page = format!("http://{PROGRAM}:80/index.html");
+    let (loaded, (fetched, last)) = while_asked(world, &page, || {
+        let (fetched, second) = replaced_under_a_fetch(world, first, PAUSE);
+        let (again, third) = replaced_under_a_fetch(world, second, Duration::ZERO);
+        taken_back(world, third);
+        (fetched + &again, third)
+    });
+    said += &(loaded + &fetched);
     said += &asked(world, 80);
     signal(last, Signal::QUIT);
-    let ended = server.end();
-    said += &ended.code;
-    // Each line begins with a time and the number of a process.
-    let words = |line: &str| Some(format!("\n{}", line.split_once(": ")?.1));
-    said.extend(ended.err.lines().filter_map(words));
-    if let Some(daemon) = daemon {
-        let ended = daemon.terminated().well();
-        assert!(ended.out.contains("0 died, 0 cut off"), "{ended}");
-    }
-    said
+    said + &ended(server, daemon)
 }
 
 #[test]
 fn nginx_is_replaced_by_a_new_program() {
     let needs = ["nginx -v", "curl --version", "ab -V", "wrk --version"];
     compare(&needs, nginx);
+}
+
+fn gunicorn(world: &World) -> Transcript {
+    let daemon = daemon(world);
+    world.file("app.py", PYTHON);
+    let at = format!("{PROGRAM}:8083");
+    let line = format!("setsid gunicorn --log-level critical -p pid -w 3 -b {at} app:app");
+    let words: Vec<&str> = line.split(' ').collect();
+    let server = member(world, &words);
+    let mut last = process(world, "pid", None);
+    let _all = Group(getpgid(Some(last)).expect("it runs"));
+    peers::answers(8083);
+    let page = format!("http://{at}/index.html");
+    let (mut said, last) = while_asked(world, &page, || {
+        for _ in 0..2 {
+            signal(last, Signal::USR2);
+            let new = process(world, "pid.2", Some(last));
+            thread::sleep(2 * PAUSE);
+            signal(last, Signal::TERM);
+            until_ended(last);
+            // It takes the other name once it finds that it is alone.
+            last = process(world, "pid", Some(last));
+            assert_eq!(last, new);
+        }
+        last
+    });
+    said += &world.peer(&["curl", "-sS", &page]).well().to_string();
+    signal(last, Signal::TERM);
+    said + &ended(server, daemon)
+}
+
+#[test]
+fn gunicorn_is_replaced_by_a_new_program() {
+    compare(&["gunicorn --version", "curl --version", "ab -V"], gunicorn);
 }
