@@ -520,3 +520,42 @@ fn readme_opens_with_the_two_lines_that_start_and_test() {
     let lines = text.lines().count();
     assert!(lines <= README_LINES_MAX, "README has {lines} lines");
 }
+
+/// Test programs, each with all of its files.
+fn test_programs() -> Vec<(String, String)> {
+    let mut programs: Vec<(String, String)> = Vec::new();
+    for (path, text) in all(".rs") {
+        let Some((before, below)) = path.rsplit_once("tests/") else {
+            continue;
+        };
+        if before.contains("/src/") || before.starts_with("benches/") {
+            continue;
+        }
+        let name = below.split(['/', '.']).next().unwrap_or(below);
+        let name = format!("{before}tests/{name}");
+        match programs.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, all)) => all.push_str(&text),
+            None => programs.push((name, text)),
+        }
+    }
+    programs
+}
+
+#[test]
+fn what_may_be_skipped_is_run_where_skipping_is_failing() {
+    let script = fs::read_to_string(root().join(".ci/run")).expect("the script");
+    let words: Vec<&str> = script.split([' ', '(', ')', '\n']).collect();
+    let mut found = 0;
+    for (path, text) in test_programs() {
+        let name = path.rsplit('/').next().unwrap_or(&path);
+        let may_skip = text.contains("\"skipped: ") || text.contains("privileged::");
+        if may_skip && !["tidy", "support"].contains(&name) {
+            found += 1;
+            assert!(
+                words.contains(&name),
+                "{path} may skip, and .ci/run does not name it"
+            );
+        }
+    }
+    assert!(found > 10, "{found} programs that may skip");
+}

@@ -156,9 +156,19 @@ impl Server {
         serve: impl AsyncFn(TcpListener) -> std::io::Result<()> + Clone + Send + Sync + 'static,
     ) -> Self {
         let (builder, plan) = builder(&ends, layout, app, held);
-        let runtime = configure(builder)
-            .build()
-            .expect("a runtime for the benchmark");
+        let built = configure(builder).build();
+        let runtime = built.expect("a runtime for the benchmark");
+        Self::on(runtime, plan, ends, layout, serve)
+    }
+
+    /// Starts one on a runtime that is there, behind far ends of this plan.
+    pub fn on(
+        runtime: Runtime,
+        plan: Arc<Plan>,
+        ends: Ends,
+        layout: Layout,
+        serve: impl AsyncFn(TcpListener) -> std::io::Result<()> + Clone + Send + Sync + 'static,
+    ) -> Self {
         let handle = runtime.handle();
         let desk = Arc::new(Desk {
             asked: AtomicU64::new(0),

@@ -15,6 +15,10 @@ pub(crate) struct Args {
     /// Ports for other users than root and the daemon's own: `www-data:80`, `any:1024-65535`. May be said several times.
     #[arg(long)]
     allow: Vec<Allow>,
+    /// Packet buffers of 2 KiB that programs of the daemon's own user may borrow, so that their packets are not copied. Over AF_XDP and DPDK
+    /// all are memory that is there from the start, else as far as they are used.
+    #[arg(long, default_value_t = 256 * 1024)]
+    lend: u32,
 }
 
 /// A rule, as it is written.
@@ -58,6 +62,7 @@ pub(crate) fn run(args: Args) -> janus::Result<ExitCode> {
     let settings = Settings {
         socket: args.socket,
         allow: args.allow.into_iter().map(|Allow(rule)| rule).collect(),
+        lends: args.lend,
         signals: true,
     };
     let daemon = Daemon::open(janus::Runtime::builder(), &settings)?;

@@ -3,15 +3,15 @@
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
-use janus_shm::{Claim, Hello, Message, Received, Share, Welcome, is_agreed_on};
+use janus_shm::{Claim, Hello, Message, Mode, Received, Share, Welcome, is_agreed_on};
 use rustix::io::Errno;
 
 use crate::MEMBERS_MAX;
 use crate::groups::Name;
-use crate::member::{Breach, CLAIMS_MAX, Member, Stage};
+use crate::member::{Breach, CLAIMS_MAX, Member, Memory, Stage};
 use crate::ports::{KEPT, Port, Slot};
 use crate::switch::Switch;
 
@@ -28,6 +28,7 @@ impl Switch {
         if self.expires.is_some_and(|at| at <= Instant::now()) {
             self.expires = self.ports.expire(Instant::now());
         }
+        self.stock.collect();
         // Newcomers last: one that follows a dead member, whose port it claims, is to find that member's end heard.
         for joins in [false, true] {
             for slot in 0..self.members.len() {
@@ -58,10 +59,12 @@ impl Switch {
             };
             match Member::new(link) {
                 // Whoever may have nothing is told so once it has said hello.
-                Ok(member) => *place = Some(member),
+                Ok(member) => *place = Some(Box::new(member)),
                 Err(error) => eprintln!("janus: a program that asks cannot be told of: {error}"),
             }
         }
+        let last = self.members.iter().rposition(Option::is_some);
+        self.places = last.map_or(0, |last| last + 1);
         Ok(())
     }
 
@@ -151,11 +154,6 @@ impl Switch {
             let _ = member.say(&refused(0, Errno::ACCESS, why.into()));
             return Err(Breach::Words("its user may have no port"));
         }
-        if hello.mode == janus_shm::Mode::Shared {
-            let why = "this daemon copies packets: ask for that";
-            let _ = member.say(&refused(0, Errno::OPNOTSUPP, why.into()));
-            return Err(Breach::Words("it wants shared memory"));
-        }
         member.greets(hello)?;
         member.identity = self.identity_for(hello.member);
         let Some(ports) = self.ports.block(slot, hello.ports) else {
@@ -163,11 +161,22 @@ impl Switch {
             let _ = member.say(&refused(0, Errno::ADDRINUSE, why.into()));
             return Err(Breach::Words("there are no ports left for it"));
         };
-        member.say(&Message::Welcome(Welcome {
+        let mut welcome = Welcome {
             member: member.identity,
             ports,
             ..self.welcome.clone()
-        }))
+        };
+        let wanted = match hello.mode {
+            Mode::Shared => hello.buffers,
+            Mode::Isolated => 0,
+        };
+        let Some(loan) = self.stock.lend(member.user, wanted)? else {
+            return member.say(&Message::Welcome(welcome));
+        };
+        member.memory = Memory::Lent(loan.borrower);
+        welcome.loan = (loan.slots, loan.count);
+        let fds = [loan.memory, loan.list.as_fd()];
+        Ok(member.link.send(&Message::Welcome(welcome), &fds)?)
     }
 
     /// The number that it had with a daemon before, or one that is no other's.
@@ -269,8 +278,13 @@ impl Switch {
         if kept.is_some() {
             self.expires = Some(self.expires.map_or(until, |at| at.min(until)));
         }
-        // Its memory is unmapped before its line is hung up.
-        drop(member);
+        let Memory::Lent(borrower) = member.memory else {
+            // Its memory is unmapped before its line is hung up.
+            return drop(member);
+        };
+        let Member { link, process, .. } = *member;
+        let line = (end == End::Leaves).then_some(link);
+        self.stock.ends(borrower, line, process);
     }
 }
 

@@ -15,6 +15,7 @@ mod keeper;
 mod member;
 mod ports;
 mod steer;
+mod stock;
 mod switch;
 
 use std::io;
@@ -34,6 +35,9 @@ use switch::Switch;
 /// The most programs that a daemon takes in.
 pub const MEMBERS_MAX: usize = 128;
 
+/// The most buffers of a daemon that lends some: members map all of them, and give the memory to the next daemon as their own.
+const BUFFERS_MAX: usize = member::MEMORY_MAX as usize / janus_mem::SLOT_SIZE;
+
 /// Leave to claim ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
@@ -50,6 +54,8 @@ pub struct Settings {
     pub socket: PathBuf,
     /// Besides the daemon's own user and root, who may claim all.
     pub allow: Vec<Rule>,
+    /// Packet buffers, besides the device's, that members of the daemon's own user may borrow: their packets are not copied.
+    pub lends: u32,
     /// SIGTERM and SIGINT end it.
     pub signals: bool,
 }
@@ -78,6 +84,12 @@ pub struct Counters {
     pub turned_back: Counter,
     /// Frames that a member may not send: from another address, another port, or no packets.
     pub refused: Counter,
+    /// Frames, among those to and from members, that crossed without a copy.
+    pub uncopied: Counter,
+    /// Buffers that were lent to members.
+    pub lent: Counter,
+    /// Buffers that are not lent any more.
+    pub returned: Counter,
     /// Descriptors that a member sent, of strange kinds, which could not be closed without waiting.
     pub left_open: Counter,
     /// Members that were taken in.
@@ -103,6 +115,7 @@ impl std::fmt::Display for Counters {
             ("lost for a dead member's port", &self.lost_reserved),
             ("turned back", &self.turned_back),
             ("refused", &self.refused),
+            ("not copied", &self.uncopied),
         ];
         f.write_str("frames:")?;
         for (what, counter) in all {
@@ -162,7 +175,11 @@ impl Daemon {
     pub fn open(builder: Builder, settings: &Settings) -> Result<Daemon, BoxError> {
         // First: where another daemon listens, its device is not touched.
         let door = door::Door::open(settings)?;
-        let device = builder.open_device()?;
+        let device = builder.open_device(settings.lends)?;
+        if settings.lends > 0 && device.depot.capacity() > BUFFERS_MAX {
+            let text = format!("{BUFFERS_MAX} packet buffers at most, with those to lend");
+            return Err(text.into());
+        }
         let (counters, buffers) = (Arc::new(Counters::default()), device.depot.clone());
         let parker = Parker::new()?;
         let stop = Stop {
@@ -171,7 +188,9 @@ impl Daemon {
         };
         let ends = settings.signals.then(|| stop.clone());
         let (keeper, cable) = Keeper::start(&device, ends)?;
-        let switch = Switch::new(device, cable, door, stop.asked.clone(), counters.clone())?;
+        let asked = stop.asked.clone();
+        let lends = settings.lends;
+        let switch = Switch::new(device, cable, door, lends, asked, counters.clone())?;
         Ok(Daemon {
             switch,
             keeper,

@@ -6,6 +6,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use janus_io::loans::Borrower;
+use janus_mem::Frame;
 use janus_shm::{
     Bell, Consumer, Descriptor, Hello, Link, Message, Producer, Segment, VERSION, Violation,
     bytes_of_ring,
@@ -14,12 +16,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::ports::Port;
+use crate::stock::Stock;
 
 /// Entries of the largest ring that is taken, as a power of two.
 const LOG2_MAX: u8 = 14;
 const CORES_MAX: u8 = 16;
 /// The most memory of a member: what of it is touched here counts as the daemon's.
-const MEMORY_MAX: u64 = 1 << 30;
+pub(crate) const MEMORY_MAX: u64 = 1 << 30;
 /// Time to join.
 const JOINS_WITHIN: Duration = Duration::from_secs(5);
 /// Claims of one member.
@@ -44,6 +47,27 @@ pub(crate) struct Core {
     pub(crate) bell: Bell,
     /// Packets were put in that it has not been told of.
     fresh: bool,
+    /// Frames of lent buffers that the device has: each will want room in `done`.
+    pub(crate) flying: u32,
+}
+
+/// The way that a frame has come to a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Crossed {
+    /// It has given no buffer for it.
+    Not,
+    Copied,
+    /// In the buffer that it was in.
+    Handed,
+}
+
+/// Where its packets are.
+pub(crate) enum Memory {
+    None,
+    /// In memory of its own.
+    Own(Segment),
+    /// In buffers of the daemon's.
+    Lent(Borrower),
 }
 
 pub(crate) struct Member {
@@ -57,7 +81,7 @@ pub(crate) struct Member {
     since: Instant,
     pub(crate) cores: Vec<Core>,
     cores_wanted: u8,
-    pub(crate) memory: Option<Segment>,
+    pub(crate) memory: Memory,
     rings: Option<Arc<Segment>>,
     pub(crate) claims: BTreeMap<u32, Port>,
     /// Readable once its process has ended: a child of it may hold the line.
@@ -109,7 +133,7 @@ impl Member {
             since: Instant::now(),
             cores: Vec::new(),
             cores_wanted: 0,
-            memory: None,
+            memory: Memory::None,
             rings: None,
             claims: BTreeMap::new(),
             // Of another container's process there is none; then its line says that it has ended.
@@ -142,15 +166,20 @@ impl Member {
         (packets, rings): (u64, u64),
         fds: Vec<OwnedFd>,
     ) -> Result<(), Breach> {
-        let Ok([memory, of_rings]) = <[OwnedFd; 2]>::try_from(fds) else {
+        let borrows = matches!(self.memory, Memory::Lent(_));
+        let mut fds = fds.into_iter();
+        let memory = if borrows { None } else { fds.next() };
+        let (Some(of_rings), None) = (fds.next(), fds.next()) else {
             return Err(Breach::Words("its memory does not come with it"));
         };
         let most = u64::from(self.cores_wanted) * 4 * bytes_of_ring(LOG2_MAX);
         let fits = packets <= MEMORY_MAX && rings <= most;
-        if self.stage != Stage::Welcomed || self.memory.is_some() || !fits {
+        if self.stage != Stage::Welcomed || self.rings.is_some() || !fits {
             return Err(Breach::Words("it gives memory twice, or too much"));
         }
-        self.memory = Some(Segment::open(memory, packets as usize)?);
+        if let Some(memory) = memory {
+            self.memory = Memory::Own(Segment::open(memory, packets as usize)?);
+        }
         self.rings = Some(Arc::new(Segment::open(of_rings, rings as usize)?));
         Ok(())
     }
@@ -178,6 +207,7 @@ impl Member {
             done: Producer::new(rings.clone(), done, log2)?,
             bell: Bell::new(bell),
             fresh: false,
+            flying: 0,
         });
         Ok(())
     }
@@ -192,25 +222,61 @@ impl Member {
         Ok(())
     }
 
-    /// Copies a frame into a buffer of the member's. False: it has given none.
+    /// Gives it a frame: its buffer, if the member borrows, else a copy.
     #[inline]
-    pub(crate) fn deliver(&mut self, core: u8, bytes: &[u8], tag: u32) -> Result<bool, Violation> {
+    pub(crate) fn deliver(
+        &mut self,
+        core: u8,
+        frame: Frame,
+        tag: u32,
+        stock: &mut Stock,
+    ) -> Result<Crossed, Breach> {
         let cores = self.cores.len();
-        let (Stage::Ready, Some(memory), true) = (self.stage, &self.memory, cores > 0) else {
-            return Ok(false);
-        };
-        let core = &mut self.cores[usize::from(core) % cores];
         let mut into = [Descriptor::default()];
+        let core = match (self.stage, cores) {
+            (Stage::Ready, 1..) => &mut self.cores[usize::from(core) % cores],
+            _ => {
+                stock.pool.free(frame.buf);
+                return Ok(Crossed::Not);
+            }
+        };
         if core.fill.pop(&mut into)? == 0 {
-            return Ok(false);
+            stock.pool.free(frame.buf);
+            return Ok(Crossed::Not);
         }
         let [mut into] = into;
-        memory.write(into.offset, bytes)?;
-        (into.len, into.tag) = (bytes.len() as u32, tag);
-        // There is room for each buffer that it has given, unless it gives some twice.
-        let put = core.rx.push(&[into])? == 1;
+        (into.len, into.tag) = (u32::from(frame.len), tag);
+        let mut crossed = Crossed::Copied;
+        match &self.memory {
+            Memory::Own(memory) => {
+                memory.write(into.offset, frame.data())?;
+                stock.pool.free(frame.buf);
+            }
+            Memory::Lent(borrower) => {
+                // Before it can be another's: should the daemon end here, the member is not to take it for its own.
+                core.fill.publish();
+                let given = stock.exchange(into.offset, frame, *borrower);
+                let given = given.ok_or(Breach::Words("it gives what it does not have"))?;
+                (into.offset, crossed) = given;
+            }
+            Memory::None => return Ok(Crossed::Not),
+        }
         core.fresh = true;
-        Ok(put)
+        match core.rx.push(&[into])? {
+            1 => Ok(crossed),
+            // There is room for each buffer that it has given, unless it gives some twice.
+            _ => Ok(Crossed::Not),
+        }
+    }
+
+    /// A frame of a buffer that it was lent has been sent.
+    pub(crate) fn landed(&mut self, core: u8, it: Descriptor) -> Result<(), Violation> {
+        if let Some(core) = self.cores.get_mut(usize::from(core)) {
+            core.flying -= 1;
+            core.done.push(&[it])?;
+            core.fresh = true;
+        }
+        Ok(())
     }
 
     /// Tells it what was put in.
@@ -220,7 +286,8 @@ impl Member {
             if core.fresh {
                 core.fresh = false;
                 core.fill.publish();
-                if core.rx.publish() {
+                let (received, sent) = (core.rx.publish(), core.done.publish());
+                if received || sent {
                     core.bell.ring();
                 }
             }
@@ -248,10 +315,7 @@ impl Member {
 
     /// Whether its process is no more.
     pub(crate) fn has_ended(&self) -> bool {
-        self.process.as_ref().is_some_and(|process| {
-            let mut polled = [PollFd::new(process, PollFlags::IN)];
-            poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
-        })
+        self.process.as_ref().is_some_and(has_ended)
     }
 
     /// For people.
@@ -262,6 +326,11 @@ impl Member {
     pub(crate) fn say(&self, message: &Message) -> Result<(), Breach> {
         Ok(self.link.send(message, &[])?)
     }
+}
+
+pub(crate) fn has_ended(process: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 impl Core {

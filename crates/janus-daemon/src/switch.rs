@@ -8,7 +8,7 @@ use std::time::Instant;
 use janus::OpenDevice;
 use janus_io::park::Parker;
 use janus_io::{BURST, Batch, Idle, Queue};
-use janus_mem::{Frame, Pool};
+use janus_mem::{Frame, LENT};
 use janus_shm::{Closer, Descriptor, Welcome};
 use janus_wire::{Link, MacAddr, classify};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,9 +17,10 @@ use rustix::io::Errno;
 use crate::check::{Identity, Verdict};
 use crate::door::Door;
 use crate::groups::Way;
-use crate::member::{Breach, Member, Stage};
+use crate::member::{Breach, Crossed, Member, Memory, Stage};
 use crate::ports::{KEPT, Ports, Slot};
 use crate::steer::{Pieces, To, core_of, opens, steer};
+use crate::stock::Stock;
 use crate::{Counters, MEMBERS_MAX};
 
 /// Turns between two looks at what members say, where there is always something to carry.
@@ -28,6 +29,8 @@ const LOOK_EVERY: u32 = 256;
 const AT_ONCE: usize = 32;
 /// Ports that a member may take by sending from them.
 const TAKEN_MAX: u32 = 1024;
+/// Bytes of a frame by which it is judged: addresses and ports are in them.
+const HEAD: usize = 96;
 /// Attempts to send before frames are dropped, as a full device does it.
 const ATTEMPTS: usize = 4;
 
@@ -35,20 +38,24 @@ pub(crate) struct Switch {
     pub(crate) device: Box<dyn Queue>,
     pub(crate) cable: Box<dyn Queue>,
     pub(crate) door: Door,
-    pub(crate) members: Vec<Option<Member>>,
+    pub(crate) members: Vec<Option<Box<Member>>>,
+    /// Places from here on are empty: newcomers have the first that is.
+    pub(crate) places: usize,
     pub(crate) ports: Ports,
     pub(crate) pieces: Pieces,
     pub(crate) identity: Identity,
     pub(crate) welcome: Welcome,
     pub(crate) link: Link,
     pub(crate) frame_max: usize,
-    pub(crate) pool: Pool,
+    pub(crate) stock: Stock,
     pub(crate) closer: Closer,
     /// For the device, and for the keeper.
     pub(crate) out: Batch,
     pub(crate) kept: Batch,
     /// From members to members, and back.
     pub(crate) inside: Vec<(Slot, u8, u32, Frame)>,
+    /// Frames in lent buffers that are sent, or could not be.
+    landed: Vec<Frame>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) expires: Option<Instant>,
@@ -60,6 +67,7 @@ impl Switch {
         device: OpenDevice,
         cable: Box<dyn Queue>,
         door: Door,
+        lends: u32,
         stop: Arc<AtomicBool>,
         counters: Arc<Counters>,
     ) -> io::Result<Switch> {
@@ -82,23 +90,26 @@ impl Switch {
             ports: (0, 0),
             addresses: with_prefix.collect(),
             gateways: device.gateways().collect(),
+            loan: (0, 0),
         };
         Ok(Switch {
             cable,
             door,
             members: (0..MEMBERS_MAX).map(|_| None).collect(),
+            places: 0,
             ports: Ports::new(),
             pieces: Pieces::new(),
             identity: Identity::new(MacAddr(mac.0), addresses),
             welcome,
             link,
             frame_max,
-            pool: device.depot.pool(),
+            stock: Stock::new(&device.depot, device.memory, lends, counters.clone()),
             closer: Closer::start()?,
             device: device.queue,
             out: Batch::new(),
             kept: Batch::new(),
             inside: Vec::new(),
+            landed: Vec::new(),
             counters,
             stop,
             expires: None,
@@ -122,8 +133,10 @@ impl Switch {
                 self.look()?;
             }
         }
-        let ready = |it: &Member| it.stage == Stage::Ready;
-        self.door.is_left = self.members.iter().flatten().any(ready);
+        // One that has left is not waited for by the next.
+        self.look()?;
+        let mut members = self.members.iter().flatten();
+        self.door.is_left = members.any(|it| it.stage == Stage::Ready);
         Ok(())
     }
 
@@ -131,38 +144,53 @@ impl Switch {
     fn turn(&mut self) -> usize {
         let mut carried = self.device_turn();
         carried += self.keeper_turn();
-        for slot in 0..self.members.len() {
+        for slot in 0..self.places {
             if self.members[slot].is_some() {
                 carried += self.member_turn(slot as Slot);
             }
         }
         self.send();
+        self.tell();
         carried
+    }
+
+    /// Tells members what they have got, and gives them back what is sent.
+    fn tell(&mut self) {
+        while let Some(frame) = self.landed.pop() {
+            self.lands(frame);
+        }
+        for member in self.members[..self.places].iter_mut().flatten() {
+            member.tell();
+        }
     }
 
     fn device_turn(&mut self) -> usize {
         let mut batch = Batch::new();
-        self.device.rx_burst(&mut self.pool, &mut batch);
+        self.device.rx_burst(&mut self.stock.pool, &mut batch);
         let count = batch.len();
         for frame in batch.pull() {
             self.carry(frame);
         }
         if count > 0 {
-            (self.members.iter_mut().flatten()).for_each(Member::tell);
+            self.tell();
         }
         count
     }
 
     fn carry(&mut self, frame: Frame) {
         match steer(frame.data(), self.link, &self.ports, &mut self.pieces) {
-            To::Member(slot, core) => self.deliver(slot, core, frame.data(), 0),
+            To::Member(slot, core) => return self.deliver(slot, core, frame, 0),
             To::Returns(slot, core) => {
-                self.deliver(slot, core, frame.data(), Descriptor::RETURNS);
+                return self.deliver(slot, core, frame, Descriptor::RETURNS);
             }
             To::Keeper => return self.keep(frame),
             To::Everybody => {
-                for slot in 0..self.members.len() {
-                    self.deliver(slot as Slot, 0, frame.data(), 0);
+                for slot in 0..self.places {
+                    if self.members[slot].is_some()
+                        && let Some(copy) = self.stock.copy(frame.data())
+                    {
+                        self.deliver(slot as Slot, 0, copy, 0);
+                    }
                 }
                 return self.keep(frame);
             }
@@ -171,18 +199,22 @@ impl Switch {
             To::Closed => return self.keep(frame),
             To::Nowhere => self.counters.lost_unknown.add(1),
         }
-        self.pool.free(frame.buf);
+        self.stock.pool.free(frame.buf);
     }
 
     #[inline]
-    fn deliver(&mut self, slot: Slot, core: u8, bytes: &[u8], tag: u32) {
+    fn deliver(&mut self, slot: Slot, core: u8, frame: Frame, tag: u32) {
         let Some(member) = &mut self.members[usize::from(slot)] else {
-            return;
+            return self.stock.pool.free(frame.buf);
         };
-        match member.deliver(core, bytes, tag) {
-            Ok(true) => self.counters.to_members.add(1),
-            Ok(false) => self.counters.lost_no_buffer.add(1),
-            Err(violation) => self.cut_off(slot, &violation.into()),
+        match member.deliver(core, frame, tag, &mut self.stock) {
+            Ok(Crossed::Copied) => self.counters.to_members.add(1),
+            Ok(Crossed::Handed) => {
+                self.counters.to_members.add(1);
+                self.counters.uncopied.add(1);
+            }
+            Ok(Crossed::Not) => self.counters.lost_no_buffer.add(1),
+            Err(breach) => self.cut_off(slot, &breach),
         }
     }
 
@@ -199,13 +231,13 @@ impl Switch {
         self.counters.to_keeper.add(1);
         if let Err(frame) = self.kept.push(frame) {
             self.counters.lost_full.add(1);
-            self.pool.free(frame.buf);
+            self.stock.pool.free(frame.buf);
         }
     }
 
     fn keeper_turn(&mut self) -> usize {
         let mut batch = Batch::new();
-        self.cable.rx_burst(&mut self.pool, &mut batch);
+        self.cable.rx_burst(&mut self.stock.pool, &mut batch);
         let count = batch.len();
         for frame in batch.pull() {
             self.put_out(frame);
@@ -219,32 +251,74 @@ impl Switch {
         };
         self.send();
         if let Err(frame) = self.out.push(frame) {
-            self.counters.lost_full.add(1);
-            self.pool.free(frame.buf);
+            self.loses(frame);
+        }
+    }
+
+    /// Neither device nor keeper has room.
+    fn loses(&mut self, frame: Frame) {
+        self.counters.lost_full.add(1);
+        match frame.is_lent() {
+            true => self.landed.push(frame),
+            false => self.stock.pool.free(frame.buf),
         }
     }
 
     /// Sends the frames that have gathered, to the device and to the keeper.
     pub(crate) fn send(&mut self) {
-        let mut done = Batch::new();
-        for (queue, frames) in [
-            (&mut self.device, &mut self.out),
-            (&mut self.cable, &mut self.kept),
-        ] {
-            // Also without any: it may have some to give back.
-            queue.tx_burst(&mut self.pool, frames, &mut done);
-            for _ in 1..ATTEMPTS {
+        for to_keeper in [false, true] {
+            let (queue, frames) = match to_keeper {
+                false => (&mut self.device, &mut self.out),
+                true => (&mut self.cable, &mut self.kept),
+            };
+            // The device also without any: it may have some to give back.
+            if to_keeper && frames.is_empty() {
+                continue;
+            }
+            for _ in 0..ATTEMPTS {
+                let mut done = Batch::new();
+                queue.tx_burst(&mut self.stock.pool, frames, &mut done);
+                if !done.is_empty() {
+                    self.landed.extend(done.pull());
+                }
                 if frames.is_empty() {
                     break;
                 }
-                queue.tx_burst(&mut self.pool, frames, &mut done);
             }
-            for frame in frames.pull() {
-                self.counters.lost_full.add(1);
-                self.pool.free(frame.buf);
+            if frames.is_empty() {
+                continue;
+            }
+            let mut rest = std::mem::take(frames);
+            for frame in rest.pull() {
+                self.loses(frame);
             }
         }
-        debug_assert!(done.is_empty(), "nothing here is lent");
+    }
+
+    /// A lent buffer goes back to who sent what is in it, unless that member is gone.
+    fn lands(&mut self, frame: Frame) {
+        let Flight {
+            slot,
+            core,
+            borrower,
+        } = Flight::of(frame.key);
+        let place = &mut self.members[usize::from(slot)];
+        let same =
+            |it: &&mut Box<Member>| matches!(it.memory, Memory::Lent(by) if by.get() == borrower);
+        let Some(member) = place.as_mut().filter(same) else {
+            return self.stock.pool.free(frame.buf);
+        };
+        let Memory::Lent(by) = member.memory else {
+            return;
+        };
+        let Ok(offset) = self.stock.loans.lend(frame.buf, by) else {
+            debug_assert!(false, "what was lent is of this memory");
+            return;
+        };
+        let (len, tag) = (u32::from(frame.len), 0);
+        if let Err(violation) = member.landed(core, Descriptor { offset, len, tag }) {
+            self.cut_off(slot, &violation.into());
+        }
     }
 
     fn member_turn(&mut self, slot: Slot) -> usize {
@@ -267,67 +341,128 @@ impl Switch {
 
     /// Takes a burst of frames from each core of a member.
     pub(crate) fn take_from(&mut self, slot: Slot, member: &mut Member) -> Result<usize, Breach> {
-        let Some(memory) = &member.memory else {
-            return Ok(0);
-        };
         let mut count = 0;
-        for core in &mut member.cores {
+        for number in 0..member.cores.len() {
+            let core = &mut member.cores[number];
+            if core.tx.waiting()? == 0 {
+                continue;
+            }
+            let room = core.done.room_for(core.flying + AT_ONCE as u32)?;
+            let room = (room.saturating_sub(core.flying) as usize).min(AT_ONCE);
             let mut burst = [Descriptor::default(); AT_ONCE];
-            let room = (core.done.room()? as usize).min(AT_ONCE);
             let taken = core.tx.pop(&mut burst[..room])?;
             if taken == 0 {
                 continue;
             }
             count += taken;
-            for it in &burst[..taken] {
-                let len = it.len as usize;
-                if len > self.frame_max {
+            let mut flying = 0;
+            for at in 0..taken {
+                let it = burst[at];
+                if it.len as usize > self.frame_max {
                     return Err(Breach::Words("it sends more than a frame"));
                 }
-                let Some(mut buf) = self.pool.alloc() else {
-                    self.counters.lost_full.add(1);
-                    continue;
-                };
-                let at = usize::from(buf.off());
-                memory.read(it.offset, &mut buf.bytes_mut()[at..at + len])?;
-                let frame = Frame::new(buf, len as u16);
-                match it.tag & Descriptor::RETURNS {
-                    0 => self.pass(slot, member.user, &mut member.taken, frame),
-                    _ => self.turned_back(slot, frame, it.tag & Descriptor::INSIDE),
+                if self.flies(slot, number as u8, member, it)? {
+                    flying += 1;
+                } else {
+                    self.take(slot, member, it)?;
+                    burst[at - flying] = it;
                 }
             }
-            core.done.push(&burst[..taken])?;
+            let core = &mut member.cores[number];
+            core.flying += flying as u32;
+            core.done.push(&burst[..taken - flying])?;
             core.sent();
         }
         Ok(count)
     }
 
-    fn pass(&mut self, slot: Slot, user: u32, taken: &mut u32, frame: Frame) {
-        let verdict = match self.identity.judge(frame.data(), slot, &self.ports) {
-            Verdict::Takes(port) if !self.door.allows(user, port.number) => Verdict::Refuse,
-            Verdict::Takes(_) if *taken >= TAKEN_MAX => Verdict::Refuse,
-            Verdict::Takes(port) => match self.ports.claim(slot, port) {
-                Some(_) => {
-                    *taken += 1;
-                    Verdict::Pass
-                }
-                None => Verdict::Refuse,
-            },
-            other => other,
+    /// Sends a frame in its lent buffer, if it goes to the device and may.
+    fn flies(
+        &mut self,
+        slot: Slot,
+        core: u8,
+        member: &mut Member,
+        it: Descriptor,
+    ) -> Result<bool, Breach> {
+        let Memory::Lent(borrower) = member.memory else {
+            return Ok(false);
         };
-        match verdict {
-            Verdict::Pass if self.identity.is_for_us(frame.data()) => {
-                self.carry_inside(slot, frame);
-            }
-            Verdict::Pass => {
-                self.counters.from_members.add(1);
-                self.put_out(frame);
-            }
-            _ => {
-                self.counters.refused.add(1);
-                self.pool.free(frame.buf);
+        let Some(buf) = self.stock.loans.take_back(it.offset, it.len, borrower) else {
+            return Err(Breach::Words("it sends what it does not have"));
+        };
+        let mut frame = Frame::new(buf, it.len as u16);
+        let (mut head, len) = ([0; HEAD], HEAD.min(it.len as usize));
+        let head = &mut head[..len];
+        head.copy_from_slice(&frame.data()[..len]);
+        let stays = it.tag & Descriptor::RETURNS != 0 || self.identity.is_for_us(head);
+        if stays || !self.may_pass(slot, member, head) {
+            // It is to be copied, or refused.
+            let lent = self.stock.loans.lend(frame.buf, borrower);
+            debug_assert!(lent.is_ok(), "it was taken back just now");
+            return Ok(false);
+        }
+        let borrower = borrower.get();
+        frame.tag = LENT;
+        frame.key = Flight {
+            slot,
+            core,
+            borrower,
+        }
+        .key();
+        self.counters.from_members.add(1);
+        self.counters.uncopied.add(1);
+        self.put_out(frame);
+        Ok(true)
+    }
+
+    /// Copies a frame, which is the daemon's then.
+    fn take(&mut self, slot: Slot, member: &mut Member, it: Descriptor) -> Result<(), Breach> {
+        let len = it.len as usize;
+        let Some(mut buf) = self.stock.pool.alloc() else {
+            self.counters.lost_full.add(1);
+            return Ok(());
+        };
+        let at = usize::from(buf.off());
+        let into = &mut buf.bytes_mut()[at..at + len];
+        match &member.memory {
+            Memory::Own(memory) => memory.read(it.offset, into)?,
+            Memory::Lent(by) if self.stock.loans.peek(it.offset, into, *by) => {}
+            Memory::Lent(_) | Memory::None => {
+                return Err(Breach::Words("it sends what it does not have"));
             }
         }
+        let frame = Frame::new(buf, len as u16);
+        match it.tag & Descriptor::RETURNS {
+            0 => self.pass(slot, member, frame),
+            _ => self.turned_back(slot, frame, it.tag & Descriptor::INSIDE),
+        }
+        Ok(())
+    }
+
+    /// Whether a member may send what begins so.
+    fn may_pass(&mut self, slot: Slot, member: &mut Member, head: &[u8]) -> bool {
+        match self.identity.judge(head, slot, &self.ports) {
+            Verdict::Pass => true,
+            Verdict::Refuse => false,
+            Verdict::Takes(port) => {
+                let may = member.taken < TAKEN_MAX && self.door.allows(member.user, port.number);
+                let has = may && self.ports.claim(slot, port).is_some();
+                member.taken += u32::from(has);
+                has
+            }
+        }
+    }
+
+    fn pass(&mut self, slot: Slot, member: &mut Member, frame: Frame) {
+        if !self.may_pass(slot, member, frame.data()) {
+            self.counters.refused.add(1);
+            return self.stock.pool.free(frame.buf);
+        }
+        if self.identity.is_for_us(frame.data()) {
+            return self.carry_inside(slot, frame);
+        }
+        self.counters.from_members.add(1);
+        self.put_out(frame);
     }
 
     /// From one member to another, or back: whoever sends to a port without an owner answers itself that it is closed.
@@ -340,7 +475,7 @@ impl Switch {
             To::Keeper | To::Closed => (from, 0, 0),
             To::Kept | To::Nowhere | To::Everybody => {
                 self.counters.lost_reserved.add(1);
-                return self.pool.free(frame.buf);
+                return self.stock.pool.free(frame.buf);
             }
         };
         self.inside
@@ -358,13 +493,13 @@ impl Switch {
         });
         let Some((Way { slot, returns }, core)) = way else {
             self.counters.refused.add(1);
-            return self.pool.free(frame.buf);
+            return self.stock.pool.free(frame.buf);
         };
         self.counters.turned_back.add(1);
         // The one that has it may not have joined yet.
         if !returns && self.waits_for_members() {
             self.counters.lost_reserved.add(1);
-            return self.pool.free(frame.buf);
+            return self.stock.pool.free(frame.buf);
         }
         let returns = if returns { Descriptor::RETURNS } else { 0 };
         self.inside.push((slot, core, inside | returns, frame));
@@ -374,11 +509,9 @@ impl Switch {
     fn deliver_inside(&mut self) {
         let mut inside = std::mem::take(&mut self.inside);
         for (slot, core, tag, frame) in inside.drain(..) {
-            self.deliver(slot, core, frame.data(), tag);
-            self.pool.free(frame.buf);
+            self.deliver(slot, core, frame, tag);
         }
         self.inside = inside;
-        (self.members.iter_mut().flatten()).for_each(Member::tell);
     }
 
     /// Whether everything that could wake it will.
@@ -386,7 +519,7 @@ impl Switch {
         if !self.device.arm() || !self.cable.arm() {
             return false;
         }
-        for slot in 0..self.members.len() {
+        for slot in 0..self.places {
             let Some(member) = &mut self.members[slot] else {
                 continue;
             };
@@ -419,7 +552,12 @@ impl Switch {
         for fd in queues.filter_map(|queue| queue.wait_fd()) {
             polled.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
         }
-        for member in self.members.iter().flatten() {
+        polled.extend(
+            self.stock
+                .awaited()
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
+        );
+        for member in self.members[..self.places].iter().flatten() {
             polled.push(PollFd::new(&member.link, PollFlags::IN));
             let process = member.process.iter();
             polled.extend(process.map(|fd| PollFd::new(fd, PollFlags::IN)));
@@ -431,7 +569,7 @@ impl Switch {
         let waited = poll(&mut polled, time.as_ref());
         drop(polled);
         bell.disarm();
-        (self.members.iter_mut().flatten()).for_each(Member::disarm);
+        self.members.iter_mut().flatten().for_each(|it| it.disarm());
         match waited {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
@@ -441,3 +579,25 @@ impl Switch {
 
 /// A turn takes less from a member's core than a batch holds.
 const _: () = assert!(AT_ONCE <= BURST);
+
+/// The sender of a frame in a lent buffer, while the device has it.
+#[derive(Clone, Copy)]
+struct Flight {
+    slot: Slot,
+    core: u8,
+    borrower: u16,
+}
+
+impl Flight {
+    fn key(self) -> u32 {
+        u32::from(self.borrower) << 16 | u32::from(self.core) << 8 | u32::from(self.slot)
+    }
+
+    fn of(key: u32) -> Flight {
+        Flight {
+            slot: key as u8,
+            core: (key >> 8) as u8,
+            borrower: (key >> 16) as u16,
+        }
+    }
+}

@@ -49,7 +49,7 @@ mod unmodeled {
     };
     #[cfg(feature = "_dpdk")]
     pub use backend::dpdk;
-    pub use backend::{member, tap, wire, xdp};
+    pub use backend::{loans, member, tap, wire, xdp};
     pub use counter::Counter;
     pub use parse_error::ParseError;
     pub use queue::{Backend, Batch, Caps, DeviceLosses, LossesFn, Queue};

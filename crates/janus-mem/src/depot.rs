@@ -2,7 +2,7 @@
 //! magazines over a lock-free stack. The per-thread side, where the speed is, is `pool.rs`.
 
 use crate::frame::SLOT_SIZE;
-use crate::growth::{Grown, Growth};
+use crate::growth::{Grown, Growth, Life};
 use crate::part::SLOT_BITS;
 use crate::pool::{MAGAZINE, MAGAZINES, Pool, RESERVE_MAX};
 use crate::region::{HUGE_PAGE, MemError, RegionKind};
@@ -12,7 +12,7 @@ use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 #[cfg(not(miri))]
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// Divisor of the depot's capacity: this part is what all pools together may have in stock, and the same part again is for their reserves.
@@ -23,7 +23,10 @@ const STOCKED: u32 = 8;
 pub struct Depot {
     entry: &'static Entry,
     grown: Arc<Grown>,
+    /// Buffers that are this depot's: all that are in the region, unless they are lent.
     capacity: u32,
+    /// Buffers in the region.
+    slots: u32,
     /// How many share it.
     pools: AtomicU32,
     /// Buffers that devices are to have to receive into, as they say.
@@ -107,6 +110,46 @@ impl Depot {
         Ok((Self::of(buffers, grown)?, memory))
     }
 
+    /// One of buffers that another process lends: of the `slots` in its memory those with these numbers, from 0. They may be exchanged for
+    /// others there, by whoever knows which. `life` is dropped once nothing of the memory is used any more.
+    #[cfg(not(miri))]
+    pub fn lent(
+        memory: BorrowedFd<'_>,
+        slots: u32,
+        given: &[u32],
+        life: Life,
+    ) -> Result<Arc<Self>, MemError> {
+        if given.is_empty() || given.iter().any(|slot| *slot >= slots) {
+            return Err(MemError::BadSize);
+        }
+        let bytes = Self::bytes(slots)?.next_multiple_of(HUGE_PAGE);
+        let grown = Grown::lent(memory, bytes, life)?;
+        let depot = Self {
+            entry: registry::register(&grown, slots)?,
+            grown,
+            capacity: given.len() as u32,
+            slots,
+            pools: AtomicU32::new(0),
+            posted: AtomicU32::new(0),
+            lacking: AtomicU32::new(0),
+        };
+        let fresh = depot.entry.reclaim.fresh();
+        fresh.store(depot.capacity, Ordering::Release);
+        for some in given.chunks(MAGAZINE) {
+            let mut magazine = [0; MAGAZINE];
+            for (place, slot) in magazine.iter_mut().zip(some) {
+                *place = slot + 1;
+            }
+            depot.put(&magazine[..some.len()]);
+        }
+        Ok(Arc::new(depot))
+    }
+
+    /// As many that were [lent](Self::lent) went back, and do not come home.
+    pub fn give_up(&self, buffers: u32) {
+        self.entry.reclaim.put_back(buffers as usize);
+    }
+
     fn bytes(buffers: u32) -> Result<usize, MemError> {
         match buffers == 0 || buffers >= 1 << SLOT_BITS {
             true => Err(MemError::BadSize),
@@ -120,6 +163,7 @@ impl Depot {
             entry,
             grown,
             capacity: buffers,
+            slots: buffers,
             pools: AtomicU32::new(0),
             posted: AtomicU32::new(0),
             lacking: AtomicU32::new(0),
@@ -149,14 +193,19 @@ impl Depot {
     /// Makes the memory of every buffer ready and says where it is. It stays there as long as the depot lives.
     pub fn ready_all(&self) -> Result<Slots, MemError> {
         self.grown.grow_all()?;
+        Ok(self.slots())
+    }
+
+    /// Where the buffers are, or will be.
+    pub fn slots(&self) -> Slots {
         let region = self.grown.region();
-        Ok(Slots {
+        Slots {
             base: region.base(),
-            count: self.capacity,
+            count: self.slots,
             len: region.committed(),
             region: self.entry.id,
             kind: region.kind(),
-        })
+        }
     }
 
     /// All buffers there can be.

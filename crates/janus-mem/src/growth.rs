@@ -5,7 +5,7 @@ use crate::region::{HUGE_PAGE, MemError, PAGE, Region};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crossbeam::channel::{Receiver, Sender, bounded};
 #[cfg(not(miri))]
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread;
 
@@ -55,7 +55,6 @@ fn touch_all(inbox: &Receiver<Request>) {
 }
 
 /// A region together with how it grows. `ready` bytes of it may be used; any thread may ask for more.
-#[derive(Debug)]
 pub(crate) struct Grown {
     region: Region,
     /// Usable prefix; never more than is committed.
@@ -63,7 +62,12 @@ pub(crate) struct Grown {
     asked: AtomicBool,
     late: AtomicU64,
     toucher: Option<Toucher>,
+    /// Dropped once the memory is.
+    _life: Option<Life>,
 }
+
+/// Dropped when memory that another has lent is used no more.
+pub type Life = Box<dyn core::any::Any + Send + Sync>;
 
 impl Grown {
     /// Reserves `bytes` and commits the first chunk; touches it when growing ahead.
@@ -83,6 +87,24 @@ impl Grown {
         Ok((Self::of(region, bytes, growth)?, memory))
     }
 
+    /// Memory that another process lends, all of it at once.
+    #[cfg(not(miri))]
+    pub(crate) fn lent(
+        memory: BorrowedFd<'_>,
+        bytes: usize,
+        life: Life,
+    ) -> Result<Arc<Self>, MemError> {
+        let region = Region::map_shared(memory, bytes)?;
+        Ok(Arc::new(Self {
+            ready: AtomicUsize::new(region.committed()),
+            region,
+            asked: AtomicBool::new(false),
+            late: AtomicU64::new(0),
+            toucher: None,
+            _life: Some(life),
+        }))
+    }
+
     fn of(region: Region, bytes: usize, growth: &Growth) -> Result<Arc<Self>, MemError> {
         let ready = region.commit(FIRST_CHUNK.min(bytes.next_multiple_of(PAGE)))?;
         let toucher = match growth {
@@ -98,6 +120,7 @@ impl Grown {
             asked: AtomicBool::new(false),
             late: AtomicU64::new(0),
             toucher,
+            _life: None,
         }))
     }
 
@@ -186,6 +209,15 @@ impl Grown {
 
     fn publish(&self, ready: usize) {
         self.ready.fetch_max(ready, Ordering::AcqRel);
+    }
+}
+
+impl core::fmt::Debug for Grown {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Grown")
+            .field("region", &self.region)
+            .field("ready", &self.ready())
+            .finish()
     }
 }
 

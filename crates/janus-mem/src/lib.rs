@@ -44,7 +44,7 @@ mod unmodeled {
     pub use frame::{
         Frame, HEADROOM, LENT, LOOPED, PacketBuf, RETURNS, SLOT_SIZE, TURNED, TURNED_LOOPED,
     };
-    pub use growth::{Growth, TOUCH_QUEUE_MAX, Toucher};
+    pub use growth::{Growth, Life, TOUCH_QUEUE_MAX, Toucher};
     pub use part::Part;
     pub use pool::{MAGAZINE, Pool, RESERVE_MAX};
     pub use prefetch::prefetch;

@@ -5,7 +5,7 @@ use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering};
 #[cfg(not(miri))]
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Size of a huge page on the machines we run on.
@@ -117,6 +117,18 @@ impl Region {
         Ok((region, memory))
     }
 
+    /// Memory that another process has made so, of so many bytes: all of it can be used, and nothing is touched.
+    #[cfg(not(miri))]
+    pub fn map_shared(memory: BorrowedFd<'_>, bytes: usize) -> Result<Self, MemError> {
+        let region = Self::reserve_with(bytes, |_, _| (RegionKind::Plain, false))?;
+        if region.reserved != bytes || !sys::is_as_long(memory, bytes) {
+            return Err(MemError::BadSize);
+        }
+        sys::map(region.base, bytes, memory, true)?;
+        region.committed.store(bytes, Ordering::Release);
+        Ok(region)
+    }
+
     fn reserve_with(
         bytes: usize,
         advise: fn(NonNull<u8>, usize) -> (RegionKind, bool),
@@ -219,11 +231,16 @@ mod sys {
     use super::{HUGE_PAGE, MemError, PAGE, RegionKind, State};
     use core::ffi::c_void;
     use core::ptr::NonNull;
-    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+    use rustix::fs::{
+        MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+    };
     use rustix::mm::{
         Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap,
     };
-    use std::os::fd::OwnedFd;
+    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+    /// Neither side can make it smaller, which would kill who reads beyond the end, nor larger.
+    const FIXED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
     pub(super) fn round_reserve(bytes: usize) -> usize {
         bytes.next_multiple_of(HUGE_PAGE)
@@ -261,26 +278,45 @@ mod sys {
     /// Puts memory that has a descriptor where a reservation is: sealed, as it may not be taken away from those who have mapped it.
     pub(super) fn share(base: NonNull<u8>, len: usize) -> Result<OwnedFd, MemError> {
         let made = || {
-            let memory = memfd_create(
-                "janus-packets",
-                MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
-            )?;
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let memory = memfd_create("janus-packets", flags)?;
             ftruncate(&memory, len as u64)?;
-            fcntl_add_seals(
-                &memory,
-                SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
-            )?;
-            let (flags, at) = (MapFlags::SHARED | MapFlags::FIXED, base.as_ptr().cast());
-            // SAFETY: the range is our own reservation, of which nothing is in use.
-            unsafe { mmap(at, len, ProtFlags::empty(), flags, &memory, 0)? };
-            // SAFETY: as above; the advice changes no contents. Where there are no huge pages for such memory it says so, and has ordinary ones.
-            let _ = unsafe { madvise(at, len, Advice::LinuxHugepage) };
+            fcntl_add_seals(&memory, FIXED | SealFlags::SEAL)?;
             Ok(memory)
         };
-        made().map_err(|errno: rustix::io::Errno| MemError::Reserve {
-            bytes: len,
-            errno: errno.raw_os_error(),
-        })
+        let memory = made().map_err(|errno| refused(len, errno))?;
+        map(base, len, memory.as_fd(), false)?;
+        Ok(memory)
+    }
+
+    /// Maps it there, with rights or until they are given.
+    pub(super) fn map(
+        base: NonNull<u8>,
+        len: usize,
+        memory: BorrowedFd<'_>,
+        rights: bool,
+    ) -> Result<(), MemError> {
+        let (flags, at) = (MapFlags::SHARED | MapFlags::FIXED, base.as_ptr().cast());
+        let rights = match rights {
+            true => ProtFlags::READ | ProtFlags::WRITE,
+            false => ProtFlags::empty(),
+        };
+        // SAFETY: the range is our own reservation, of which nothing is in use.
+        unsafe { mmap(at, len, rights, flags, memory, 0) }.map_err(|errno| refused(len, errno))?;
+        // SAFETY: as above; the advice changes no contents. Where there are no huge pages for such memory it says so, and has ordinary ones.
+        let _ = unsafe { madvise(at, len, Advice::LinuxHugepage) };
+        Ok(())
+    }
+
+    fn refused(bytes: usize, errno: rustix::io::Errno) -> MemError {
+        let errno = errno.raw_os_error();
+        MemError::Reserve { bytes, errno }
+    }
+
+    /// Whether it is a memfd of so many bytes for ever.
+    pub(super) fn is_as_long(memory: BorrowedFd<'_>, bytes: usize) -> bool {
+        let fixed = fcntl_get_seals(memory).is_ok_and(|seals| seals.contains(FIXED));
+        fixed && fstat(memory).is_ok_and(|stat| stat.st_size == bytes as i64)
     }
 
     /// Asks for huge pages; says what was had and whether reserved huge pages are worth trying.
@@ -482,6 +518,7 @@ mod tests {
     #[test]
     #[cfg(not(miri))]
     fn another_mapping_of_shared_memory_has_what_is_written() {
+        use std::os::fd::AsFd;
         use std::os::unix::fs::FileExt;
         let (region, memory) = Region::reserve_shared(5 * PAGE).unwrap();
         region.commit(2 * PAGE).unwrap();
@@ -493,6 +530,17 @@ mod tests {
         assert_eq!(seen, [0, 7]);
         assert_eq!(memory.metadata().unwrap().len(), region.reserved() as u64);
         assert!(memory.set_len(0).is_err(), "it is sealed");
+        let bytes = region.reserved();
+        let theirs = Region::map_shared(memory.as_fd(), bytes).unwrap();
+        assert_eq!(theirs.committed(), bytes);
+        // SAFETY: the byte is in the mapping, and this thread alone knows that.
+        assert_eq!(unsafe { theirs.base().as_ptr().add(PAGE + 3).read() }, 7);
+        for wrong in [bytes - PAGE, bytes + HUGE_PAGE] {
+            assert!(
+                Region::map_shared(memory.as_fd(), wrong).is_err(),
+                "{wrong}"
+            );
+        }
     }
 
     #[test]

@@ -141,7 +141,9 @@ pub use janus_macros::main;
 /// ```
 pub use janus_macros::test;
 
-pub use config::{CORES_MAX, Cidr, ConfigError, Effective, Origin, Placement, manual};
+pub use config::{
+    CORES_MAX, Cidr, ConfigError, DaemonMemory, Effective, Origin, Placement, manual,
+};
 pub use dhcp::Lease;
 pub use janus_io::faults::{FaultCounters, Faults, WayCounters};
 pub use janus_io::wire;

@@ -22,7 +22,7 @@ use crate::admission::{Admission, Filter, IoCounters, Rules};
 use crate::balance::{self, Balance};
 use crate::clock::Clock;
 use crate::config::{
-    Cidr, ConfigError, Cores, Effective, Partial, Placement, PlacementName, is_ours,
+    Cidr, ConfigError, Cores, DaemonMemory, Effective, Partial, Placement, PlacementName, is_ours,
 };
 pub use crate::control::BoxError;
 use crate::control::supervisor::Supervisor;
@@ -355,6 +355,12 @@ impl Builder {
         self
     }
 
+    /// With a daemon's device: whose memory packets are in.
+    pub fn daemon_memory(mut self, memory: DaemonMemory) -> Builder {
+        self.partial.daemon_memory = Some(memory);
+        self
+    }
+
     /// Gives the interface one more address. [`build`](Builder::build) fails where it cannot be ours.
     ///
     /// ```
@@ -588,14 +594,15 @@ impl Builder {
         Ok(Runtime { prepared })
     }
 
-    /// Opens the device that is described, with one queue, and nothing else: for a program that carries packets itself.
+    /// Opens the device that is described, with one queue, and nothing else: for a program that carries packets itself. Besides its own
+    /// packet buffers it has so many to lend to other processes, if they are any, and then they can map the memory of all.
     ///
     /// # Errors
     /// As for [`build`](Builder::build); also for the portal, which is no device.
-    pub fn open_device(self) -> Result<OpenDevice, BuildError> {
+    pub fn open_device(self, lends: u32) -> Result<OpenDevice, BuildError> {
         let mut one = self.cores(1);
         let (settings, _) = one.sources().read()?;
-        launch::open_device(&settings, one.backend)
+        launch::open_device(&settings, one.backend, lends)
     }
 
     /// Reads file and environment, key by key; what this builder was told goes before that. Nothing is opened.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// The version of these messages.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Bytes of the longest message.
 pub(crate) const LEN_MAX: usize = 512;
 /// Bytes of the longest name.
@@ -20,7 +20,7 @@ const GATEWAYS_MAX: usize = 2;
 pub enum Mode {
     /// Copied, so that no member sees or forges what is another's.
     Isolated,
-    /// In memory that all members of one user share.
+    /// In memory that the daemon shares with the members of its own user, if it does; else copied.
     Shared,
 }
 
@@ -48,9 +48,12 @@ pub struct Hello {
     pub member: u32,
     /// Ports for connections that it begins: the first that it had before, or 0, and how many it wants.
     pub ports: (u16, u16),
+    /// Buffers that it wants to borrow, in [`Mode::Shared`].
+    pub buffers: u32,
 }
 
-/// The daemon takes it in.
+/// The daemon takes it in. Where it lends buffers, two segments come along: the memory that they are in, and the number of each in that memory, a
+/// `u32` in the machine's order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
     /// The version that is spoken from here on.
@@ -69,6 +72,8 @@ pub struct Welcome {
     pub addresses: Vec<(IpAddr, u8)>,
     /// Where all goes that is for other networks: a router of either family.
     pub gateways: Vec<IpAddr>,
+    /// Buffers in the memory that the daemon shares, and how many of them the member borrows; 0: none, it brings its own memory.
+    pub loan: (u32, u32),
 }
 
 /// A member asks for a port, or gives it back.
@@ -94,11 +99,11 @@ pub enum Message {
     Hello(Hello),
     /// From the daemon.
     Welcome(Welcome),
-    /// From a member, with two segments: its memory for packets, and its rings.
+    /// From a member, with two segments: its memory for packets, unless it borrows, and its rings.
     Memory {
-        /// Bytes of the first.
+        /// Bytes of the first; 0 without it.
         packets: u64,
-        /// Bytes of the second.
+        /// Bytes of the other.
         rings: u64,
     },
     /// From a member, after its memory: where a core's four rings are, each of `1 << log2` entries. One end of the core's [`Bell`](crate::Bell) comes
@@ -201,7 +206,9 @@ impl Writer {
         }
         let gateways = &it.gateways[..it.gateways.len().min(GATEWAYS_MAX)];
         self.put([gateways.len() as u8]);
-        gateways.iter().fold(self, |out, ip| out.ip(*ip))
+        gateways.iter().fold(&mut *self, |out, ip| out.ip(*ip));
+        let (slots, lent) = it.loan;
+        self.put(slots.to_le_bytes()).put(lent.to_le_bytes())
     }
 }
 
@@ -285,6 +292,7 @@ impl Reader<'_> {
             ports: (self.u16()?, self.u16()?),
             addresses: self.list(ADDRESSES_MAX, |it| Ok((it.ip()?, it.u8()?)))?,
             gateways: self.list(GATEWAYS_MAX, Self::ip)?,
+            loan: (self.u32()?, self.u32()?),
         })
     }
 }
@@ -304,7 +312,8 @@ impl Message {
                     .put(oldest.to_le_bytes())
                     .put(newest.to_le_bytes());
                 out.text(&it.name, NAME_MAX).put([it.mode as u8, it.cores]);
-                out.put(it.member.to_le_bytes()).ports(it.ports)
+                out.put(it.member.to_le_bytes()).ports(it.ports);
+                out.put(it.buffers.to_le_bytes())
             }
             Message::Welcome(it) => out.welcome(it),
             Message::Memory { packets, rings } => out
@@ -361,6 +370,7 @@ impl Message {
                 cores: from.u8()?,
                 member: from.u32()?,
                 ports: (from.u16()?, from.u16()?),
+                buffers: from.u32()?,
             }),
             2 => Message::Welcome(from.welcome()?),
             3 => Message::Memory {
@@ -421,6 +431,7 @@ mod tests {
                 cores: 4,
                 member: 1 << 30,
                 ports: (0, 2_048),
+                buffers: 1 << 16,
             }),
             Message::Welcome(Welcome {
                 version: 2,
@@ -434,6 +445,7 @@ mod tests {
                     ("2001:db8::1".parse().unwrap(), 64),
                 ],
                 gateways: vec!["192.0.2.254".parse().unwrap()],
+                loan: (1 << 18, 1 << 16),
             }),
             Message::Memory {
                 packets: 1 << 40,
@@ -521,25 +533,28 @@ mod tests {
         let hello = (
             ".{0,16}",
             any::<bool>(),
-            any::<(u8, u32)>(),
+            any::<(u8, u32, u32)>(),
             ports(),
             ports(),
         );
-        let hello = hello.prop_map(|(name, shared, (cores, member), versions, ports)| {
-            Message::Hello(Hello {
-                versions,
-                name,
-                mode: [Mode::Isolated, Mode::Shared][usize::from(shared)],
-                cores,
-                member,
-                ports,
-            })
-        });
+        let hello = hello.prop_map(
+            |(name, shared, (cores, member, buffers), versions, ports)| {
+                Message::Hello(Hello {
+                    versions,
+                    name,
+                    mode: [Mode::Isolated, Mode::Shared][usize::from(shared)],
+                    cores,
+                    member,
+                    ports,
+                    buffers,
+                })
+            },
+        );
         let addresses = proptest::collection::vec((ip(), any::<u8>()), 0..=ADDRESSES_MAX);
         let gateways = proptest::collection::vec(ip(), 0..=GATEWAYS_MAX);
         let rest = any::<(u16, u32, [u8; 6], u16, (bool, bool))>();
-        let welcome = (rest, ports(), addresses, gateways);
-        let welcome = welcome.prop_map(|(rest, ports, addresses, gateways)| {
+        let welcome = (rest, ports(), addresses, gateways, any::<(u32, u32)>());
+        let welcome = welcome.prop_map(|(rest, ports, addresses, gateways, loan)| {
             let (version, member, mac, mtu, checksums) = rest;
             Message::Welcome(Welcome {
                 version,
@@ -550,6 +565,7 @@ mod tests {
                 ports,
                 addresses,
                 gateways,
+                loan,
             })
         });
         let claim = (any::<(u32, bool, u16, bool)>(), ip(), ".{0,16}");

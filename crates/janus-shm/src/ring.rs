@@ -76,6 +76,25 @@ impl Place {
         self.offset + HEADER + ENTRY * u64::from(at)
     }
 
+    fn read(&self, index: u32) -> Result<Descriptor, Violation> {
+        let mut bytes = [0; ENTRY as usize];
+        self.segment.read(self.entry(index), &mut bytes)?;
+        let word = |at: usize| {
+            u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        let low = |at| u64::from(word(at));
+        // In the order of this machine's bytes, as both sides are on it.
+        let offset = match cfg!(target_endian = "little") {
+            true => low(0) | low(4) << 32,
+            false => low(4) | low(0) << 32,
+        };
+        Ok(Descriptor {
+            offset,
+            len: word(8),
+            tag: word(12),
+        })
+    }
+
     /// How many entries are between two indices.
     fn between(&self, head: u32, tail: u32, theirs: u32, ours: u32) -> Result<u32, Violation> {
         let held = tail.wrapping_sub(head);
@@ -130,12 +149,24 @@ impl Producer {
         Ok(self.place.entries - held)
     }
 
+    /// Likewise, or so many of them. The consumer's index is in a line that it writes: it is read only where what is known of it does not do.
+    ///
+    /// # Errors
+    /// [`Violation::Index`].
+    #[inline]
+    pub fn room_for(&mut self, entries: u32) -> Result<u32, Violation> {
+        match self.place.entries - self.tail.wrapping_sub(self.head) {
+            known if known >= entries => Ok(known),
+            _ => self.room(),
+        }
+    }
+
     /// Puts in what there is room for; how many. They are seen once they are [published](Self::publish).
     ///
     /// # Errors
     /// [`Violation::Index`].
     pub fn push(&mut self, all: &[Descriptor]) -> Result<usize, Violation> {
-        let room = self.room()? as usize;
+        let room = self.room_for(all.len() as u32)? as usize;
         for it in &all[..all.len().min(room)] {
             let mut bytes = [0; ENTRY as usize];
             bytes[..8].copy_from_slice(&it.offset.to_ne_bytes());
@@ -147,6 +178,17 @@ impl Producer {
             self.tail = self.tail.wrapping_add(1);
         }
         Ok(all.len().min(room))
+    }
+
+    /// Entries that were not taken out, once the consumer is gone.
+    ///
+    /// # Errors
+    /// [`Violation::Index`].
+    pub fn untaken(&mut self) -> Result<Vec<Descriptor>, Violation> {
+        self.room()?;
+        let held = self.tail.wrapping_sub(self.head);
+        let all = (0..held).map(|at| self.place.read(self.head.wrapping_add(at)));
+        all.collect()
     }
 
     /// Shows the consumer all that was put in. Whether it sleeps and is to be rung, once.
@@ -188,27 +230,14 @@ impl Consumer {
     /// # Errors
     /// [`Violation::Index`].
     pub fn pop(&mut self, into: &mut [Descriptor]) -> Result<usize, Violation> {
-        let waiting = self.waiting()? as usize;
+        // As for the producer.
+        let waiting = match self.tail.wrapping_sub(self.head) as usize {
+            known if known >= into.len() => known,
+            _ => self.waiting()? as usize,
+        };
         let count = waiting.min(into.len());
         for it in &mut into[..count] {
-            let mut bytes = [0; ENTRY as usize];
-            self.place
-                .segment
-                .read(self.place.entry(self.head), &mut bytes)?;
-            let word = |at: usize| {
-                u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-            };
-            let low = |at| u64::from(word(at));
-            // In the order of this machine's bytes, as both sides are on it.
-            let offset = match cfg!(target_endian = "little") {
-                true => low(0) | low(4) << 32,
-                false => low(4) | low(0) << 32,
-            };
-            *it = Descriptor {
-                offset,
-                len: word(8),
-                tag: word(12),
-            };
+            *it = self.place.read(self.head)?;
             self.head = self.head.wrapping_add(1);
         }
         Ok(count)

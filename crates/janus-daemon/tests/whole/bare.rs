@@ -52,6 +52,7 @@ pub(crate) fn hello() -> Hello {
         cores: 1,
         member: 0,
         ports: (0, 64),
+        buffers: 0,
     }
 }
 

@@ -6,6 +6,7 @@ mod churn;
 mod faults;
 mod groups;
 mod hostile;
+mod lent;
 mod world;
 
 use std::io::ErrorKind;

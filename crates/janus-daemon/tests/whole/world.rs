@@ -13,17 +13,21 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use janus::net::{TcpListener, TcpStream, UdpSocket};
-use janus::{AbortHandle, BackendChoice, Builder, Handle, Placement, Runtime, wire};
+use janus::{AbortHandle, BackendChoice, Builder, DaemonMemory, Handle, Placement, Runtime, wire};
 use janus_daemon::{Counters, Daemon, Rule, Settings, Stop};
 use janus_io::{Backend, Batch, Caps, Queue};
-use janus_mem::{Depot, Pool};
+use janus_mem::{Depot, Frame, Pool};
 use janus_wire::Link;
+
+use crate::churn::in_time;
 
 /// Says to a process what it is.
 pub(crate) const MEMBER: &str = "DAEMON_TEST_MEMBER";
 const OURS: &str = "192.0.2.1";
 /// Of a member of a group.
 const CORES: usize = 2;
+/// Enough for a dozen members and more: the others bring memory of their own.
+const LENDS: u32 = 32_768;
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 pub(crate) struct World {
@@ -79,8 +83,19 @@ impl Queue for Opened {
         self.queue.as_ref().expect("one daemon at a time").caps()
     }
 
+    /// As devices do it, into buffers of the daemon's.
     fn rx_burst(&mut self, pool: &mut Pool, out: &mut Batch) {
-        self.queue().rx_burst(pool, out);
+        let mut theirs = Batch::new();
+        self.queue().rx_burst(pool, &mut theirs);
+        for frame in theirs.pull() {
+            let Some(mut buf) = pool.alloc() else {
+                continue;
+            };
+            let (at, len) = (usize::from(buf.off()), frame.data().len());
+            buf.bytes_mut()[at..at + len].copy_from_slice(frame.data());
+            let _ = out.push(Frame::new(buf, frame.len));
+            pool.free(frame.buf);
+        }
     }
 
     fn tx_burst(&mut self, pool: &mut Pool, frames: &mut Batch, done: &mut Batch) {
@@ -133,7 +148,7 @@ where
 }
 
 /// Begins a future on a runtime.
-fn begin<R, F>(handle: &Handle, make: impl FnOnce() -> F + Send + 'static) -> Receiver<R>
+pub(crate) fn begin<R, F>(handle: &Handle, make: impl FnOnce() -> F + Send + 'static) -> Receiver<R>
 where
     R: Send + 'static,
     F: Future<Output = R> + 'static,
@@ -175,7 +190,7 @@ async fn echoed(port: u16, text: String) -> Result<(String, u32)> {
 }
 
 /// Has one connection with the member of this name, which answers what it is asked all the while; how many bytes.
-async fn steady(port: u16, name: &'static str, stop: Arc<AtomicBool>) -> Result<u64> {
+pub(crate) async fn steady(port: u16, name: &'static str, stop: Arc<AtomicBool>) -> Result<u64> {
     let stream = TcpStream::connect((OURS, port)).await?;
     let mut greeting = vec![0; name.len() + 2];
     stream.read_exact(&mut greeting).await?;
@@ -285,6 +300,7 @@ impl Carrier {
         let settings = Settings {
             socket,
             allow: vec![Rule { user: None, ports }],
+            lends: LENDS,
             signals: false,
         };
         let device = BackendChoice::Custom(Box::new(device));
@@ -350,14 +366,24 @@ impl World {
         port: u16,
         name: &'static str,
     ) -> Result<Member> {
-        let built = member_builder(self.socket.clone(), group).build();
-        let (handle, thread) = start(built.expect("the daemon takes it in"));
+        let builder = member_builder(self.socket.clone(), group);
+        let cores = if group.is_empty() { 1 } else { CORES };
+        self.serves(builder, cores, port, name)
+    }
+
+    fn serves(
+        &self,
+        builder: Builder,
+        cores: usize,
+        port: u16,
+        name: &'static str,
+    ) -> Result<Member> {
+        let (handle, thread) = start(builder.build().expect("the daemon takes it in"));
         let mut member = Member {
             handle,
             thread,
             accepts: Vec::new(),
         };
-        let cores = if group.is_empty() { 1 } else { CORES };
         let listens = |core| {
             on_core(&member.handle, core, move || async move {
                 let listener = TcpListener::bind((OURS, port)).await?;
@@ -375,6 +401,17 @@ impl World {
                 Err(error)
             }
         }
+    }
+
+    /// A member that serves a port, with packets in this memory.
+    pub(crate) fn member_with(
+        &self,
+        port: u16,
+        name: &'static str,
+        memory: DaemonMemory,
+    ) -> Member {
+        let builder = member_builder(self.socket.clone(), "").daemon_memory(memory);
+        self.serves(builder, 1, port, name).expect("its port")
     }
 
     pub(crate) fn member(&self, port: u16, name: &'static str) -> Member {
@@ -453,7 +490,16 @@ impl World {
         &self.daemon.counters
     }
 
+    pub(crate) fn daemon_counters(&self) -> Arc<Counters> {
+        self.daemon.counters.clone()
+    }
+
     pub(crate) fn ends(self) -> Arc<Counters> {
+        let counters = self.counters();
+        in_time("buffers that were lent come home", || {
+            // One that was cut off and lives has them yet.
+            counters.lent.get() == counters.returned.get() || counters.cut_off.get() > 0
+        });
         let (counters, buffers) = self.daemon.ends();
         self.client.stop();
         self.client_thread.join().expect("an end");

@@ -2,7 +2,12 @@
 //! has is a number there, not a handle; this table says which ones it has and what for, makes handles of them when they come back, and brings
 //! all of them home when the other side is gone.
 
-use janus_mem::{Frame, PacketBuf, SLOT_SIZE, Slots};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use janus_mem::{Frame, PacketBuf, Slots};
+
+use crate::backend::places::{Places, address};
 
 /// Purpose for which the other side has a buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,9 +21,14 @@ enum Holding {
     Sending(u16, u16, u32),
 }
 
+/// Which of the buffers in a memory that is another's are ours, by slot. All queues of a program have the same.
+pub(crate) type Ours = Arc<[AtomicBool]>;
+
 /// The buffers that the other side of one queue holds.
 pub(crate) struct Held {
-    region: u16,
+    places: Places,
+    /// Buffers change hands for good: what is received is in others than were given for it.
+    exchanges: Option<Ours>,
     /// By slot, from 0.
     holdings: Vec<Holding>,
     pub(crate) filling: u32,
@@ -28,18 +38,31 @@ pub(crate) struct Held {
 impl Held {
     pub(crate) fn new(slots: &Slots) -> Self {
         Self {
-            region: slots.region,
+            places: Places::new(slots),
+            exchanges: None,
             holdings: vec![Holding::Ours; slots.count as usize],
             filling: 0,
             sending: 0,
         }
     }
 
+    /// Of a program whose buffers are another's.
+    pub(crate) fn exchanging(slots: &Slots, ours: Ours) -> Self {
+        Self {
+            exchanges: Some(ours),
+            ..Self::new(slots)
+        }
+    }
+
     /// Gives away a buffer to receive into: its address there. A buffer of another region comes back.
     #[inline]
     pub(crate) fn fill(&mut self, buf: PacketBuf) -> Result<u64, PacketBuf> {
-        let (slot, _) = self.slot_of(buf)?;
-        self.holdings[slot] = Holding::Filling;
+        let (slot, _) = self.places.of(buf)?;
+        match &self.exchanges {
+            // As what it wrote before goes along.
+            Some(ours) => ours[slot].store(false, Ordering::Release),
+            None => self.holdings[slot] = Holding::Filling,
+        }
         self.filling += 1;
         Ok(address(slot, 0))
     }
@@ -48,7 +71,7 @@ impl Held {
     #[inline]
     pub(crate) fn send(&mut self, frame: Frame) -> Result<(u64, u16), Frame> {
         let Frame { buf, len, tag, key } = frame;
-        match self.slot_of(buf) {
+        match self.places.of(buf) {
             Ok((slot, off)) => {
                 self.holdings[slot] = Holding::Sending(len, tag, key);
                 self.sending += 1;
@@ -61,21 +84,26 @@ impl Held {
     /// The other side has received `len` bytes at `address`. `None` if it never had that buffer for it.
     #[inline]
     pub(crate) fn received(&mut self, address: u64, len: u32) -> Option<Frame> {
-        let (slot, off) = self.place(address)?;
-        let fits = usize::from(off) + len as usize <= SLOT_SIZE;
-        if self.holdings[slot] != Holding::Filling || !fits {
-            return None;
-        }
-        self.holdings[slot] = Holding::Ours;
-        self.filling -= 1;
+        let (slot, off) = self.places.at(address, len)?;
+        let was_given = match &self.exchanges {
+            Some(ours) => !ours[slot].swap(true, Ordering::Acquire),
+            None => {
+                let had = std::mem::take(&mut self.holdings[slot]);
+                if had != Holding::Filling {
+                    self.holdings[slot] = had;
+                }
+                had == Holding::Filling
+            }
+        };
+        self.filling -= u32::from(was_given);
         // SAFETY: the table says that the other side had it, so no handle exists; it says so no more.
-        Some(Frame::new(unsafe { self.handle(slot, off) }, len as u16))
+        was_given.then(|| Frame::new(unsafe { self.places.handle(slot, off) }, len as u16))
     }
 
     /// The other side has sent what is at `address`. `None` if it was not given to it.
     #[inline]
     pub(crate) fn sent(&mut self, address: u64) -> Option<Frame> {
-        let (slot, off) = self.place(address)?;
+        let (slot, off) = self.places.at(address, 0)?;
         let Holding::Sending(len, tag, key) = self.holdings[slot] else {
             return None;
         };
@@ -83,7 +111,7 @@ impl Held {
         self.sending -= 1;
         Some(Frame {
             // SAFETY: as in `received`.
-            buf: unsafe { self.handle(slot, off) },
+            buf: unsafe { self.places.handle(slot, off) },
             len,
             tag,
             key,
@@ -105,13 +133,34 @@ impl Held {
                     self.holdings[slot] = Holding::Ours;
                     self.filling -= 1;
                     // SAFETY: the table said that the other side had it, and by the caller it has it no more.
-                    drop(unsafe { self.handle(slot, 0) });
+                    drop(unsafe { self.places.handle(slot, 0) });
                 }
                 Holding::Sending(..) => return self.sent(address(slot, 0)),
             }
         }
         *at = 0;
         None
+    }
+
+    /// Buffers are exchanged no more. These come back of those that were given; how many others do not.
+    pub(crate) fn keeps_its_own(&mut self, back: impl Iterator<Item = u64>) -> u32 {
+        if self.exchanges.is_none() {
+            return 0;
+        }
+        for address in back {
+            drop(self.received(address, 0));
+        }
+        self.exchanges = None;
+        std::mem::take(&mut self.filling)
+    }
+
+    /// Buffers that the other side has stay its own, if they are exchanged: how many those are.
+    pub(crate) fn forget_exchanged(&mut self) -> u32 {
+        if self.exchanges.is_none() {
+            return 0;
+        }
+        self.holdings.fill(Holding::Ours);
+        std::mem::take(&mut self.filling) + std::mem::take(&mut self.sending)
     }
 
     /// All buffers back, wherever they were.
@@ -123,49 +172,17 @@ impl Held {
             if self.holdings[slot] != Holding::Ours {
                 self.holdings[slot] = Holding::Ours;
                 // SAFETY: the table said that the other side had it, and by the caller it has it no more.
-                drop(unsafe { self.handle(slot, 0) });
+                drop(unsafe { self.places.handle(slot, 0) });
             }
         }
         (self.filling, self.sending) = (0, 0);
     }
-
-    /// Slot and offset of a buffer of this region, whose handle ends here.
-    #[inline]
-    fn slot_of(&self, buf: PacketBuf) -> Result<(usize, u16), PacketBuf> {
-        let raw = buf.into_raw();
-        if (raw >> 32) as u16 == self.region {
-            return Ok((raw as u32 as usize - 1, (raw >> 48) as u16));
-        }
-        // SAFETY: turned back once, where it was made.
-        Err(unsafe { PacketBuf::from_raw(raw) })
-    }
-
-    #[inline]
-    fn place(&self, address: u64) -> Option<(usize, u16)> {
-        let slot = usize::try_from(address / SLOT_SIZE as u64).ok()?;
-        (slot < self.holdings.len()).then_some((slot, (address % SLOT_SIZE as u64) as u16))
-    }
-
-    /// # Safety
-    /// `slot` was taken by [`slot_of`](Self::slot_of) and is turned back only once.
-    #[inline]
-    unsafe fn handle(&self, slot: usize, off: u16) -> PacketBuf {
-        let (slot, region, off) = (slot as u64 + 1, u64::from(self.region), u64::from(off));
-        let raw = slot | region << 32 | off << 48;
-        // SAFETY: the same number that `into_raw` gave, but for the offset, which is less than a slot; once, by the caller.
-        unsafe { PacketBuf::from_raw(raw) }
-    }
-}
-
-#[inline]
-fn address(slot: usize, off: u16) -> u64 {
-    slot as u64 * SLOT_SIZE as u64 + u64::from(off)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use janus_mem::{Depot, Growth, LENT};
+    use janus_mem::{Depot, Growth, LENT, SLOT_SIZE};
 
     #[test]
     fn buffers_come_back_as_they_went_and_only_once() {

@@ -1,26 +1,27 @@
 //! The device of a program that shares one with others: a daemon has it, and packets cross in memory. The program's buffers are in memory that
-//! the daemon has mapped too: it copies what it receives into those that it was given, and copies what is to be sent out of them. When the
-//! daemon ends, the program keeps its connections, and dials until another is there; to TCP that is a loss.
+//! the daemon has mapped too: it copies what it receives into those that it was given, and copies what is to be sent out of them. Or they
+//! are the daemon's own, which it lends: then buffers change hands, and nothing is copied (`loan`). When the daemon ends, the program keeps its
+//! connections, and dials until another is there; to TCP that is a loss.
 
 mod line;
+mod loan;
 mod queue;
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use janus_mem::{Depot, SLOT_SIZE};
+use janus_mem::{Depot, Growth, SLOT_SIZE};
 pub use janus_shm::NAME_MAX;
 use janus_shm::Welcome;
 use janus_wire::{Link, MacAddr, ethernet};
 
-use crate::backend::held::Held;
+use crate::backend::held::{Held, Ours};
 use crate::counter::Counter;
 use crate::debug::opaque;
 use crate::queue::{Backend, Caps, DeviceLosses, LossesFn, Queue, check_queues};
-use line::Line;
+use line::{Greeted, Line};
 use queue::MemberQueue;
 
 /// The most queues of one member.
@@ -53,6 +54,8 @@ pub struct MemberCounters {
 pub struct Member {
     line: Arc<Line>,
     depot: Arc<Depot>,
+    /// Of buffers that are borrowed.
+    ours: Option<Ours>,
     queues: usize,
     counters: Arc<MemberCounters>,
 }
@@ -70,6 +73,10 @@ pub struct Wishes {
     pub ports: u16,
     /// Cores that poll.
     pub queues: usize,
+    /// Packet buffers.
+    pub buffers: u32,
+    /// They may be borrowed of the daemon, if it lends some.
+    pub borrows: bool,
 }
 
 /// Asks the daemon for ports, from any thread.
@@ -79,18 +86,13 @@ pub struct Ports(Arc<Line>);
 opaque!(Ports);
 
 impl Member {
-    /// Asks the daemon at `socket` to take this program in. All packets are received into buffers of `depot`, which are in `memory`.
+    /// Asks the daemon at `socket` to take this program in.
     ///
     /// # Errors
     /// There is none, or it refuses; the error says what to do.
-    pub fn join(
-        socket: &Path,
-        wishes: &Wishes,
-        depot: Arc<Depot>,
-        memory: OwnedFd,
-    ) -> io::Result<Member> {
+    pub fn join(socket: &Path, wishes: &Wishes, growth: &Growth) -> io::Result<Member> {
         check_queues("a member of a daemon", wishes.queues, MAX_QUEUES)?;
-        let most = depot.capacity() as u32 / (SHARE * wishes.queues as u32);
+        let most = wishes.buffers / (SHARE * wishes.queues as u32);
         if most < DEPTH_MIN {
             let least = DEPTH_MIN * SHARE * wishes.queues as u32;
             let text = format!("a member of a daemon wants `packet_buffers` of {least} at least");
@@ -98,18 +100,35 @@ impl Member {
         }
         let log2 = most.min(DEPTH).ilog2() as u8;
         let counters = Arc::new(MemberCounters::default());
+        let mut greeted = Greeted::by_daemon(socket, wishes)?;
+        let (depot, ours, memory) = match loan::of(&mut greeted)? {
+            Some((depot, ours, memory)) => (depot, Some(ours), memory),
+            None => {
+                let made = Depot::shared(wishes.buffers, growth);
+                let (depot, memory) = made.map_err(io::Error::other)?;
+                (depot, None, memory)
+            }
+        };
         let packets = line::Packets {
             len: rustix::fs::fstat(&memory)?.st_size as u64,
             memory,
+            lent: ours.is_some(),
             log2,
         };
-        let line = Line::dial(socket, wishes, packets, counters.clone())?;
+        let line = Line::dial(socket, wishes, greeted, packets, counters.clone())?;
         Ok(Member {
             line,
             depot,
+            ours,
             queues: wishes.queues,
             counters,
         })
+    }
+
+    /// The buffers into which all packets are received.
+    #[must_use]
+    pub fn depot(&self) -> Arc<Depot> {
+        self.depot.clone()
     }
 
     /// The daemon's description of its device.
@@ -173,13 +192,17 @@ impl Backend for Member {
             gro: false,
             name: format!("daemon {}", self.line.path().display()),
         };
-        let slots = self.depot.ready_all().map_err(io::Error::other)?;
+        let slots = self.depot.slots();
+        let held = || match &self.ours {
+            Some(ours) => Held::exchanging(&slots, ours.clone()),
+            None => Held::new(&slots),
+        };
         let queue = |number| -> Box<dyn Queue> {
             Box::new(MemberQueue::new(
                 caps.clone(),
                 self.line.berth(number),
-                Held::new(&slots),
-                self.depot.posted(self.line.depth()),
+                held(),
+                self.depot.clone(),
                 self.counters.clone(),
             ))
         };

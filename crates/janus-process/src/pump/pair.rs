@@ -69,6 +69,17 @@ impl Way {
         end: impl FnOnce(),
     ) -> Result<()> {
         for _ in 0..AT_ONCE {
+            if self.wants() {
+                match take(&mut self.bytes) {
+                    Ok(taken) => {
+                        (self.from, self.to) = (0, taken);
+                        self.read = taken == 0;
+                    }
+                    Err(Errno::EAGAIN) => return Ok(()),
+                    // Its other side is told of an end, as there is no way to hand an error on.
+                    Err(_) => self.read = true,
+                }
+            }
             while !self.is_empty() {
                 match give(&self.bytes[self.from..self.to]) {
                     Ok(given) => self.from += given,
@@ -76,20 +87,12 @@ impl Way {
                     Err(error) => return Err(error),
                 }
             }
+            // At once, as nothing is asked for any more that would lead back here.
             if self.read {
                 if !std::mem::replace(&mut self.told, true) {
                     end();
                 }
                 return Ok(());
-            }
-            match take(&mut self.bytes) {
-                Ok(taken) => {
-                    (self.from, self.to) = (0, taken);
-                    self.read = taken == 0;
-                }
-                Err(Errno::EAGAIN) => return Ok(()),
-                // Its other side is told of an end, as there is no way to hand an error on.
-                Err(_) => self.read = true,
             }
         }
         Ok(())
@@ -202,5 +205,65 @@ impl Pair {
     fn close(&self, process: &Process) {
         own::forget(self.end.as_raw_fd());
         process.close_name_of_our_own(self.fd);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Carries so many pieces, of which each is given in two parts, until it waits for one of its sides; whether the end was told.
+    fn carried(pieces: usize, fails: bool) -> bool {
+        let (mut way, told) = (Way::new(), Cell::new(0));
+        let (mut left, mut is_full) = (pieces, false);
+        while way.wants() || !way.is_empty() {
+            let done = way.carry(
+                |into| match left.checked_sub(1) {
+                    Some(rest) => {
+                        left = rest;
+                        into[..2].copy_from_slice(b"ab");
+                        Ok(2)
+                    }
+                    None if fails => Err(Errno::ECONNRESET),
+                    None => Ok(0),
+                },
+                |_| {
+                    is_full = !is_full;
+                    if is_full { Ok(1) } else { Err(Errno::EAGAIN) }
+                },
+                || told.set(told.get() + 1),
+            );
+            done.unwrap();
+        }
+        assert!(told.get() < 2, "it is told once");
+        told.get() == 1
+    }
+
+    #[test]
+    fn the_end_is_told_however_many_pieces_come_before_it() {
+        for pieces in 0..3 * AT_ONCE {
+            for fails in [false, true] {
+                assert!(carried(pieces, fails), "{pieces} pieces");
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_is_told_where_the_other_side_takes_all_at_once() {
+        for pieces in 0..3 * AT_ONCE {
+            let (mut way, mut left, mut told) = (Way::new(), pieces, false);
+            while way.wants() {
+                let take = |_: &mut [u8]| {
+                    let some = usize::from(left > 0);
+                    left -= some;
+                    Ok(some)
+                };
+                way.carry(take, |from| Ok(from.len()), || told = true)
+                    .unwrap();
+            }
+            assert!(told, "{pieces} pieces");
+        }
     }
 }

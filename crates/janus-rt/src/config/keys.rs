@@ -75,6 +75,10 @@ keys! {
     /// Programs of one user that name the same group may listen at the same ports of TCP: new connections are divided among them.
     daemon_group: Group, usually "none: a port is this program's alone";
 
+    /// `shared`: packets are in the daemon's memory and not copied, if the daemon is of the same user and lends some; `isolated`: in memory of
+    /// the program's own, and copied.
+    daemon_memory: DaemonMemory = DaemonMemory::Shared;
+
     /// Further arguments for DPDK's environment, in one line; they go before what is chosen otherwise.
     dpdk_eal: Arguments = Vec::new(), expert;
 

@@ -479,6 +479,7 @@ fn what_is_said_of_any_key_is_shown() {
         daemon_socket = "io.sock"
         daemon_ports = "256"
         daemon_group = "web"
+        daemon_memory = "isolated"
         dpdk_eal = "-m 64"
         dpdk_exception = "x0"
         dpdk_sleep_us = "7"

@@ -31,6 +31,7 @@ own_forms! {
 words! {
     PlacementName { "combined" => Combined, "split" => Split }
     BackendName { "auto" => Auto, "portal" => Portal, "tap" => Tap, "dpdk" => Dpdk, "xdp" => Xdp, "daemon" => Daemon, "none" => None }
+    DaemonMemory { "shared" => Shared, "isolated" => Isolated }
     xdp::Mode { "auto" => Auto, "native" => Native, "generic" => Generic }
     PolicyName { "fixed" => Fixed, "queue" => Queue, "service" => Service }
     SpeculativeAccept {
@@ -59,6 +60,15 @@ pub(crate) enum BackendName {
     Xdp,
     Daemon,
     None,
+}
+
+/// Memory of a program's packets that a daemon carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DaemonMemory {
+    /// The daemon's own, where that is of the same user and lends some: nothing is copied.
+    Shared,
+    /// The program's own: no other sees or forges its packets.
+    Isolated,
 }
 
 /// Whether connections that no task accepts in time go to other cores.

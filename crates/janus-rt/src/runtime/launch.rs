@@ -13,6 +13,7 @@ mod steering;
 mod threads;
 
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use janus_csb::{Balancer, Phase, ShardEnd};
@@ -67,6 +68,8 @@ pub struct OpenDevice {
     pub queue: Box<dyn Queue>,
     /// Where its packets' buffers are from.
     pub depot: Arc<Depot>,
+    /// Their memory, if other processes can map it.
+    pub memory: Option<OwnedFd>,
     /// Addresses and routes.
     pub interface: Interface,
 }
@@ -101,6 +104,7 @@ fn with_buffers(
 pub(super) fn open_device(
     settings: &Settings,
     backend: Option<BackendChoice>,
+    lends: u32,
 ) -> Result<OpenDevice, BuildError> {
     let growth = Growth::Ahead(Toucher::spawn().map_err(BuildError::system)?);
     let (_, key) = secrets::secrets(settings.seed).map_err(BuildError::system)?;
@@ -111,11 +115,18 @@ pub(super) fn open_device(
         let problem = "what carries packets itself is given its addresses";
         return Err(ConfigError::value("address", problem.into()).into());
     }
-    let (depot, device) = with_buffers(settings, backend, &growth, &key, clock, &mailbox)?;
-    if device.member.is_some() {
+    let backend = backend.unwrap_or_default();
+    if member::socket(settings, &backend).is_some() {
         let problem = "a daemon's device is its members' already: it cannot be another daemon's";
         return Err(ConfigError::value("backend", problem.into()).into());
     }
+    let buffers = settings.packet_buffers.saturating_add(lends);
+    let made = match lends {
+        0 => Depot::new(buffers, &growth).map(|depot| (depot, None)),
+        _ => Depot::shared(buffers, &growth).map(|(depot, memory)| (depot, Some(memory))),
+    };
+    let (depot, memory) = made.map_err(BuildError::system)?;
+    let device = device::open(settings, backend, &depot, &growth, &key, clock, &mailbox)?;
     if device.portal.is_some() {
         let problem = "the portal is no device: choose `tap`, `xdp` or `dpdk`";
         return Err(ConfigError::value("backend", problem.into()).into());
@@ -125,6 +136,7 @@ pub(super) fn open_device(
     Ok(OpenDevice {
         queue,
         depot,
+        memory,
         interface: device.interface,
     })
 }

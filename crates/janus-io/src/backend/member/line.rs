@@ -36,6 +36,8 @@ const REDIAL: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(2
 pub(super) struct Packets {
     pub(super) memory: OwnedFd,
     pub(super) len: u64,
+    /// It is the first daemon's. To another it is as good as the program's own.
+    pub(super) lent: bool,
     /// Entries of each ring, as a power of two.
     pub(super) log2: u8,
 }
@@ -93,11 +95,12 @@ impl From<Refusal> for io::Error {
     }
 }
 
-/// The agreement with one daemon.
-struct Session {
-    link: Link,
-    welcome: Welcome,
-    ends: Vec<Ends>,
+/// A daemon that has taken this program in, and has not been told of its memory.
+pub(super) struct Greeted {
+    pub(super) link: Arc<Link>,
+    pub(super) welcome: Welcome,
+    /// Descriptors that came along.
+    pub(super) fds: Vec<OwnedFd>,
 }
 
 /// One queue's end of the line.
@@ -111,17 +114,15 @@ impl Line {
     pub(super) fn dial(
         path: &Path,
         wishes: &Wishes,
+        greeted: Greeted,
         packets: Packets,
         counters: Arc<MemberCounters>,
     ) -> io::Result<Arc<Line>> {
         let bells: io::Result<Vec<_>> = (0..wishes.queues).map(|_| Bell::pair()).collect();
         let bells = bells?;
-        let hello = hello(wishes, 0, (0, wishes.ports));
-        let Session {
-            link,
-            welcome,
-            ends,
-        } = Session::begin(path, &hello, &packets, &bells)?;
+        let agreed = greeted.agree(&packets, packets.lent, &bells);
+        let ends = agreed.map_err(|error| hung_up(path, error))?;
+        let Greeted { link, welcome, .. } = greeted;
         let place = |ends| Place {
             changes: AtomicU32::new(1),
             ends: Mutex::new(Some(ends)),
@@ -135,7 +136,7 @@ impl Line {
             claimed: [(); 2].map(|()| (0..1024).map(|_| AtomicU64::new(0)).collect()),
             places: ends.into_iter().map(place).collect(),
             state: Mutex::new(State {
-                link: Some(Arc::new(link)),
+                link: Some(link),
                 daemon: 1,
                 last: 0,
                 answers: BTreeMap::new(),
@@ -353,17 +354,14 @@ impl Line {
     /// Dials until there is a daemon. True: this member has ended.
     fn redial(&self) -> bool {
         let [mut pause, most] = REDIAL;
-        let (mut said, hello) = (
-            String::new(),
-            hello(&self.wishes, self.welcome.member, self.welcome.ports),
-        );
+        let mut said = String::new();
+        let hello = hello(&self.wishes, self.welcome.member, self.welcome.ports);
         loop {
             if self.lock().open == 0 {
                 return true;
             }
-            let begun = Session::begin(&self.path, &hello, &self.packets, &self.bells)
-                .and_then(|session| self.resume(session));
-            match begun {
+            let resumed = Greeted::at(&self.path, &hello).and_then(|next| self.resume(next));
+            match resumed.map_err(|error| hung_up(&self.path, error)) {
                 Ok(()) => return false,
                 // Once for each reason, and not for what is expected.
                 Err(error) if error.kind() != io::ErrorKind::ConnectionRefused => {
@@ -381,18 +379,19 @@ impl Line {
     }
 
     /// Another daemon is there: what this member has, it asks for again.
-    fn resume(&self, session: Session) -> io::Result<()> {
-        let Session {
-            link,
-            welcome,
-            ends,
-        } = session;
+    fn resume(&self, next: Greeted) -> io::Result<()> {
+        let ends = next.agree(&self.packets, false, &self.bells)?;
         let device = |it: &Welcome| (it.mac, it.mtu, it.checksums, it.ports);
-        if device(&welcome) != device(&self.welcome) {
+        if device(&next.welcome) != device(&self.welcome) {
             let text = "the new daemon has another device, or has given this program's ports away: restart the program";
             return Err(io::Error::other(text));
         }
+        let link = next.link;
         let mut state = self.lock();
+        if state.open == 0 {
+            // It has ended meanwhile, and is not to keep its ports.
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
         for claim in &state.granted {
             link.send(&Message::Claim(claim.clone()), &[])?;
         }
@@ -402,7 +401,7 @@ impl Line {
             link.send(&Message::Release { number }, &[])?;
         }
         link.send(&Message::Ready, &[])?;
-        state.link = Some(Arc::new(link));
+        state.link = Some(link);
         state.daemon += 1;
         self.changed.notify_all();
         drop(state);
@@ -429,6 +428,11 @@ impl Berth {
     #[inline]
     pub(super) fn is_behind(&self) -> bool {
         self.place().changes.load(Ordering::Acquire) != self.seen
+    }
+
+    /// Whether the rings that it has, or is about to have, are the first daemon's.
+    pub(super) fn has_the_first(&self) -> bool {
+        self.seen <= 1
     }
 
     pub(super) fn take(&mut self) -> Option<Ends> {
@@ -461,7 +465,14 @@ impl Berth {
             return true;
         };
         let listens = state.listens;
-        if !listens || state.succeeded || link.send(&Message::Leave, &[]).is_err() {
+        // Who is succeeded says nothing: its ports are kept then.
+        let says = !state.succeeded && link.send(&Message::Leave, &[]).is_ok();
+        if self.line.packets.lent && state.daemon == 1 {
+            // Heard no more; the daemon hears its end once nothing of the memory is used.
+            let _ = shutdown(link.as_fd(), Shutdown::Read);
+            return false;
+        }
+        if !listens || !says {
             let _ = shutdown(link.as_fd(), Shutdown::Both);
         }
         let gone = |state: &mut State| listens && state.link.is_some();
@@ -484,35 +495,43 @@ fn hello(wishes: &Wishes, member: u32, ports: (u16, u16)) -> Hello {
         cores: wishes.queues as u8,
         member,
         ports,
+        buffers: 0,
     }
 }
 
-impl Session {
-    fn begin(
-        path: &Path,
-        hello: &Hello,
-        packets: &Packets,
-        bells: &[(Bell, Bell)],
-    ) -> io::Result<Session> {
-        Session::agree(path, hello, packets, bells).map_err(|error| hung_up(path, error))
+impl Greeted {
+    /// By the first daemon, of which buffers may be borrowed.
+    pub(super) fn by_daemon(path: &Path, wishes: &Wishes) -> io::Result<Greeted> {
+        let mut hello = hello(wishes, 0, (0, wishes.ports));
+        if wishes.borrows {
+            (hello.mode, hello.buffers) = (Mode::Shared, wishes.buffers);
+        }
+        Greeted::at(path, &hello).map_err(|error| hung_up(path, error))
     }
 
-    fn agree(
-        path: &Path,
-        hello: &Hello,
-        packets: &Packets,
-        bells: &[(Bell, Bell)],
-    ) -> io::Result<Session> {
+    fn at(path: &Path, hello: &Hello) -> io::Result<Greeted> {
         let link = Link::new(connected(path)?);
         link.send(&Message::Hello(hello.clone()), &[])?;
-        let welcome = welcomed(&link, path)?;
+        let (welcome, fds) = welcomed(&link, path)?;
+        let link = Arc::new(link);
+        Ok(Greeted { link, welcome, fds })
+    }
+
+    /// Tells it where memory and rings are; our ends of the rings.
+    fn agree(
+        &self,
+        packets: &Packets,
+        lent: bool,
+        bells: &[(Bell, Bell)],
+    ) -> io::Result<Vec<Ends>> {
         let ring = bytes_of_ring(packets.log2);
         let rings = Segment::create("janus-rings", bells.len() * 4 * ring as usize)?;
         let memory = Message::Memory {
-            packets: packets.len,
+            packets: if lent { 0 } else { packets.len },
             rings: rings.len() as u64,
         };
-        link.send(&memory, &[packets.memory.as_fd(), rings.as_fd()])?;
+        let both = [packets.memory.as_fd(), rings.as_fd()];
+        self.link.send(&memory, &both[usize::from(lent)..])?;
         let rings = Arc::new(rings);
         let mut all = Vec::new();
         for (core, (_, daemons)) in (0..).zip(bells) {
@@ -524,7 +543,7 @@ impl Session {
                 offsets,
                 log2,
             };
-            link.send(&message, &[daemons.as_fd()])?;
+            self.link.send(&message, &[daemons.as_fd()])?;
             let [fill, rx, tx, done] = offsets;
             let ends = || -> Result<Ends, Violation> {
                 Ok(Ends {
@@ -536,11 +555,7 @@ impl Session {
             };
             all.push(ends().map_err(io::Error::other)?);
         }
-        Ok(Session {
-            link,
-            welcome,
-            ends: all,
-        })
+        Ok(all)
     }
 }
 
@@ -577,7 +592,7 @@ fn hung_up(path: &Path, error: io::Error) -> io::Error {
 }
 
 /// The daemon's answer to a hello.
-fn welcomed(link: &Link, path: &Path) -> io::Result<Welcome> {
+fn welcomed(link: &Link, path: &Path) -> io::Result<(Welcome, Vec<OwnedFd>)> {
     let strange = |what: &str| {
         let text = format!("what answers at {} is no daemon: {what}", path.display());
         io::Error::new(io::ErrorKind::InvalidData, text)
@@ -585,7 +600,7 @@ fn welcomed(link: &Link, path: &Path) -> io::Result<Welcome> {
     let until = Instant::now() + ANSWER_WITHIN;
     while wait(link, Some(until.saturating_duration_since(Instant::now()))) {
         match link.receive()? {
-            Received::Message(Message::Welcome(welcome), _) => return Ok(welcome),
+            Received::Message(Message::Welcome(welcome), fds) => return Ok((welcome, fds)),
             Received::Message(Message::Refused { errno, why, .. }, _) => {
                 return Err(Refusal { errno, why }.into());
             }

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use janus_mem::{HEADROOM, LOOPED, Pool, Posted, RETURNS, TURNED, TURNED_LOOPED};
+use janus_mem::{Depot, HEADROOM, LOOPED, Pool, Posted, RETURNS, TURNED, TURNED_LOOPED};
 use janus_shm::{Consumer, Descriptor, Producer, Violation};
 use rustix::fd::BorrowedFd;
 
@@ -19,6 +19,8 @@ const BACK: [(u16, u32); 2] = [
     (TURNED, Descriptor::RETURNS),
     (TURNED_LOOPED, Descriptor::INSIDE),
 ];
+/// Buffers that are given at a time, as long as there are enough.
+const AT_ONCE: u32 = 16;
 /// Times in a row that a core is kept from sleeping because the daemon still has frames of ours.
 const AWAKE_FOR_SENDING_MAX: u32 = 64;
 
@@ -36,6 +38,7 @@ pub(super) struct MemberQueue {
     berth: Berth,
     ends: Option<Ends>,
     held: Held,
+    depot: Arc<Depot>,
     posted: Posted,
     /// It has slept: the bell may have been rung.
     slept: bool,
@@ -50,15 +53,16 @@ impl MemberQueue {
         caps: Caps,
         berth: Berth,
         held: Held,
-        posted: Posted,
+        depot: Arc<Depot>,
         counters: Arc<MemberCounters>,
     ) -> MemberQueue {
         MemberQueue {
             caps,
+            posted: depot.posted(berth.depth()),
             berth,
             ends: None,
             held,
-            posted,
+            depot,
             slept: false,
             kept_awake: 0,
             homecoming: None,
@@ -80,9 +84,28 @@ impl MemberQueue {
 
     #[cold]
     fn take_place(&mut self) {
-        self.ends = self.berth.take();
+        let next = self.berth.take();
+        let before = std::mem::replace(&mut self.ends, next);
+        if !self.berth.has_the_first() {
+            self.keeps_its_own(before);
+        }
         self.homecoming = Some(0);
         self.posted.lacks(0);
+    }
+
+    /// The daemon that lent buffers is gone. Those that this program had are its own from now on: also what came and was not looked at, and
+    /// what was given and not taken.
+    fn keeps_its_own(&mut self, before: Option<Ends>) {
+        let mut own = Vec::new();
+        if let Some(mut ends) = before {
+            let mut got = [Descriptor::default(); BURST];
+            while let Ok(count @ 1..) = ends.rx.pop(&mut got) {
+                own.extend_from_slice(&got[..count]);
+            }
+            own.extend(ends.fill.untaken().unwrap_or_default());
+        }
+        let lost = (self.held).keeps_its_own(own.iter().map(|it| it.offset));
+        self.depot.give_up(lost);
     }
 
     /// Frames that a daemon before had are given back to whoever waits for them, as far as there is room. True: all have been.
@@ -114,6 +137,9 @@ impl MemberQueue {
         let Some(ends) = self.ends.as_mut().filter(|_| self.homecoming.is_none()) else {
             return Ok(());
         };
+        if ends.rx.waiting()? == 0 {
+            return self.fill(pool, AT_ONCE);
+        }
         let mut got = [Descriptor::default(); BURST];
         let most = out.room().min(BURST);
         let count = ends.rx.pop(&mut got[..most])?;
@@ -129,20 +155,23 @@ impl MemberQueue {
                 None => self.counters.strange.add_shared(1),
             }
         }
-        if count > 0 {
-            ends.rx.publish();
-        }
-        self.fill(pool)
+        ends.rx.publish();
+        // The packets first, unless it would run short.
+        self.fill(pool, self.berth.depth() / 4)
     }
 
-    /// Gives the daemon buffers up to what it should have.
+    /// Gives the daemon buffers up to what it should have, if it lacks so many.
     #[inline]
-    fn fill(&mut self, pool: &mut Pool) -> Result<(), Violation> {
+    fn fill(&mut self, pool: &mut Pool, least: u32) -> Result<(), Violation> {
         let Some(ends) = &mut self.ends else {
             return Ok(());
         };
         let wanted = self.berth.depth().saturating_sub(self.held.filling) as usize;
         let (mut given, mut lacking) = (0, 0);
+        if wanted < least as usize {
+            self.posted.lacks(0);
+            return Ok(());
+        }
         while given < wanted {
             let mut burst = [Descriptor::default(); BURST];
             let room = (wanted - given).min(BURST).min(ends.fill.room()? as usize);
@@ -184,6 +213,9 @@ impl MemberQueue {
         let Some(ends) = &mut self.ends else {
             return Ok(());
         };
+        if ends.done.waiting()? == 0 {
+            return Ok(());
+        }
         let mut got = [Descriptor::default(); BURST];
         let most = done.room().min(BURST);
         let count = ends.done.pop(&mut got[..most])?;
@@ -209,6 +241,9 @@ impl MemberQueue {
         let Some(ends) = &mut self.ends else {
             return Ok(());
         };
+        if frames.is_empty() {
+            return Ok(());
+        }
         let room = ends.tx.room()? as usize;
         let take = frames.len().min(room).min(done.room()).min(BURST);
         let mut burst = [Descriptor::default(); BURST];
@@ -262,10 +297,11 @@ impl Queue for MemberQueue {
             }
             return;
         }
+        // Frames first; what is given back makes room for more.
         let sent = self
-            .reap(pool, done)
-            .and_then(|()| self.send(pool, frames, done))
-            .and_then(|()| self.reap(pool, done));
+            .send(pool, frames, done)
+            .and_then(|()| self.reap(pool, done))
+            .and_then(|()| self.send(pool, frames, done));
         if let Err(violation) = sent {
             self.breaks(violation);
         }
@@ -310,6 +346,7 @@ impl Drop for MemberQueue {
         // The daemon may be reading from the rings yet.
         let gone = self.berth.leave();
         self.ends = None;
+        self.depot.give_up(self.held.forget_exchanged());
         if gone {
             // SAFETY: there is no daemon, or it has said that it is done with this member.
             unsafe { self.held.bring_home() };

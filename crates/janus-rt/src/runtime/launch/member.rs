@@ -10,7 +10,7 @@ use janus_tcp::{IpCidr, PortBlock};
 
 use super::device::{self, Device};
 use crate::clock::Clock;
-use crate::config::{BackendName, ConfigError, Settings};
+use crate::config::{BackendName, ConfigError, DaemonMemory, Settings};
 use crate::runtime::{BackendChoice, BuildError};
 
 /// Where a daemon is if nothing else is said.
@@ -28,7 +28,7 @@ pub(super) fn socket(settings: &Settings, backend: &BackendChoice) -> Option<Pat
     }
 }
 
-/// Joins the daemon, with buffers in memory that it can map.
+/// Joins the daemon, with buffers in memory that it can map, or that it lends.
 pub(super) fn open(
     settings: &Settings,
     socket: &Path,
@@ -54,12 +54,12 @@ pub(super) fn open(
         group: group.unwrap_or_default(),
         ports: settings.daemon_ports,
         queues: settings.queues(),
+        buffers: settings.packet_buffers,
+        borrows: settings.daemon_memory == DaemonMemory::Shared,
     };
-    let shared = Depot::shared(settings.packet_buffers, growth);
-    let (depot, memory) = shared.map_err(BuildError::system)?;
-    let joined = Member::join(socket, &wishes, depot.clone(), memory);
+    let joined = Member::join(socket, &wishes, growth);
     let member = joined.map_err(|error| BuildError::Device(error.into()))?;
-    let (welcome, ports) = (member.welcome().clone(), member.ports());
+    let (depot, welcome, ports) = (member.depot(), member.welcome().clone(), member.ports());
     let opened = device::open_outside(settings, clock, Box::new(member));
     let mut device = opened.map_err(BuildError::Device)?;
     let (first, count) = welcome.ports;
