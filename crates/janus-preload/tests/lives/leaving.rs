@@ -42,6 +42,7 @@ pub(crate) fn daemon() -> PathBuf {
         socket: socket.clone(),
         allow: vec![Rule { user: None, ports }],
         signals: false,
+        lends: 0,
     };
     let daemon = Daemon::open(builder, &settings).expect("a daemon");
     thread::spawn(move || {
