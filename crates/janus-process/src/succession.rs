@@ -64,7 +64,7 @@ fn say(line: &Own, word: Word, fd: Option<BorrowedFd<'_>>) -> Result<()> {
     passing::send(line, &[word as u8], fd, SendFlags::DONTWAIT)
 }
 
-/// What was said on a line. An error: there is no other end any more.
+/// A word that was said on a line, and what came along. An error: there is no other end any more.
 fn heard(line: &Own) -> Result<Option<(u8, Option<OwnedFd>)>> {
     let mut word = [0];
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -330,7 +330,7 @@ impl Process {
         inner.settle();
     }
 
-    /// What the pump is to know of a listener that others have too.
+    /// State of a listener that others have too, for the pump.
     pub(crate) fn state_of(&self, socket: i32) -> Common {
         let mut inner = self.core.lock();
         let waits = inner.call(|sockets, _, now| sockets.readiness(now, socket));

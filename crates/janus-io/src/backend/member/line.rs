@@ -465,7 +465,7 @@ impl Berth {
             return true;
         };
         let listens = state.listens;
-        // Who is succeeded says nothing: its ports are kept then.
+        // A member that is succeeded does not say so: its ports are kept then.
         let says = !state.succeeded && link.send(&Message::Leave, &[]).is_ok();
         if self.line.packets.lent && state.daemon == 1 {
             // Heard no more; the daemon hears its end once nothing of the memory is used.
