@@ -260,10 +260,7 @@ impl Carrier {
         let shared = self.process.shared();
         let mut lines = Vec::new();
         for (socket, its) in shared.into_iter().filter(|(_, its)| !its.is_empty()) {
-            if self.gates.iter().all(|gate| gate.socket != socket) {
-                // Without a descriptor for it, what is not accepted when the program ends is lost.
-                self.gates.extend(Gate::open(&self.process, socket));
-            }
+            self.open_gate(socket);
             lines.extend(its.into_iter().map(|line| (socket, line)));
             self.has_heirs = true;
         }
@@ -282,6 +279,13 @@ impl Carrier {
             self.post.has_shared.store(true, Ordering::Release);
         }
         lines
+    }
+
+    fn open_gate(&mut self, socket: i32) {
+        if self.gates.iter().all(|gate| gate.socket != socket) {
+            // Without a descriptor for it, what is not accepted when the program closes it is lost.
+            self.gates.extend(Gate::open(&self.process, socket));
+        }
     }
 
     /// Whether nothing is left that is waited for at the end.
@@ -359,6 +363,8 @@ impl Carrier {
                 }
                 Told::Leaves(socket, line) => {
                     self.process.leaves_to(socket, line);
+                    // At once: the child had it, and may have been the last.
+                    self.open_gate(socket);
                     self.post.has_shared.store(true, Ordering::Release);
                 }
                 Told::Accepts(socket) => {

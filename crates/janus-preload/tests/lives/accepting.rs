@@ -114,6 +114,8 @@ pub(crate) fn several() {
     loop {
         match connected(port) {
             Err(libc::ECONNREFUSED) => break,
+            // The listener was closed before the connection was accepted.
+            Err(libc::ECONNRESET) => {}
             Err(error) => panic!("{error}"),
             Ok(fd) => close(fd),
         }

@@ -24,6 +24,8 @@ const FD: &str = "LIVES_FD";
 const HOW: &str = "LIVES_HOW";
 const PORT: u16 = 7_000;
 const BACKLOG: c_int = 7;
+/// Time in which connections come that the one before does not accept.
+const COME_IN: Duration = Duration::from_millis(500);
 
 /// A daemon in this process, on a wire whose other end nobody has, and its socket.
 pub(crate) fn daemon() -> PathBuf {
@@ -171,8 +173,14 @@ pub(crate) fn server() {
             becomes_heir(listener);
         }
         _ => {
+            if how == "closes" {
+                thread::sleep(COME_IN);
+            }
             let heir = forked(|| becomes_heir(listener));
-            while answers_one(listener, b"old!") {}
+            match how.as_str() {
+                "closes" => close(listener),
+                _ => while answers_one(listener, b"old!") {},
+            }
             let mut status = 0;
             // SAFETY: there is room for the status.
             assert_eq!(unsafe { libc::waitpid(heir, &mut status, 0) }, heir);
@@ -218,15 +226,28 @@ fn starts(how: &str) -> Child {
     command.stdin(Stdio::null()).spawn().expect("it runs")
 }
 
-/// The answer to four bytes; none while nobody listens.
-fn asked(text: &[u8; 4]) -> Option<[u8; 4]> {
+/// A connection on which four bytes were sent; none while no program listens.
+fn begun(text: &[u8; 4]) -> Option<c_int> {
     let (fd, name) = (socket(), place());
-    let mut got = [0; 4];
     // SAFETY: the address is there, and so long.
     let connected = unsafe { libc::connect(fd, (&raw const name).cast(), LEN) };
-    let answered = connected == 0 && send(fd, text) == 4 && recv(fd, &mut got) == 4;
+    if connected == 0 && send(fd, text) == 4 {
+        return Some(fd);
+    }
     close(fd);
-    answered.then_some(got)
+    None
+}
+
+/// The answer on such a connection, if there is one.
+fn answered(fd: c_int) -> Option<[u8; 4]> {
+    let mut got = [0; 4];
+    let is_there = recv(fd, &mut got) == 4;
+    close(fd);
+    is_there.then_some(got)
+}
+
+fn asked(text: &[u8; 4]) -> Option<[u8; 4]> {
+    begun(text).and_then(answered)
 }
 
 /// Asks until this is the answer, which is `before` or none as long as it is not.
@@ -275,4 +296,18 @@ pub(crate) fn to_the_program_itself() {
         assert_eq!(asked(b"end!"), Some(*b"new!"));
         assert!(ends_well(&mut server), "{how}");
     }
+}
+
+/// Connections that one program has not accepted are accepted by the next, whichever of both closes the listener.
+pub(crate) fn those_that_wait() {
+    let mut server = starts("closes");
+    becomes(b"old!", b"old!");
+    let wait: Vec<c_int> = (0..3)
+        .map(|_| begun(b"text").expect("it listens"))
+        .collect();
+    for fd in wait {
+        assert_eq!(answered(fd), Some(*b"new!"));
+    }
+    assert_eq!(asked(b"end!"), Some(*b"new!"));
+    assert!(ends_well(&mut server));
 }

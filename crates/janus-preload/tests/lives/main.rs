@@ -86,6 +86,10 @@ const MEMBERS: &[(&str, fn())] = &[
         leaving::to_a_childs_program,
     ),
     (
+        "connections that wait are accepted by the next program",
+        leaving::those_that_wait,
+    ),
+    (
         "a program becomes one that listens in its place",
         leaving::to_the_program_itself,
     ),
