@@ -250,6 +250,8 @@ pub(crate) struct Common {
     pub(crate) names: u32,
     /// Connections have come that are not accepted.
     pub(crate) waits: bool,
+    /// Handshakes are under way, here or at another listener.
+    pub(crate) half_open: bool,
     /// Another program takes those that are not accepted here.
     pub(crate) has_heir: bool,
     /// None serves there yet, but may.
@@ -334,12 +336,14 @@ impl Process {
     pub(crate) fn state_of(&self, socket: i32) -> Common {
         let mut inner = self.core.lock();
         let waits = inner.call(|sockets, _, now| sockets.readiness(now, socket));
+        let half_open = inner.call(|sockets, _, _| Ok(sockets.stack().half_open() > 0));
         let names = inner.descriptors.names(socket);
         let is_queued = inner.queues.get(&socket).is_some_and(|it| !it.is_empty());
         let shared = inner.succession.shared.get(&socket);
         Common {
             names,
             waits: is_queued || waits.is_ok_and(|mask| mask & abi::POLLIN as u32 != 0),
+            half_open: half_open == Ok(true),
             has_heir: shared.is_some_and(|it| it.heir().is_some()),
             awaits_heir: shared.is_some_and(|it| !it.marks.is_empty() && !it.is_succeeded()),
         }

@@ -15,8 +15,10 @@ use crate::{Errno, Result, own};
 
 /// Connections of one listener until the others have their turn.
 const AT_ONCE: usize = 16;
-/// Handshakes that had begun when the program closed its listener are over by then, in most networks.
-const QUIET: Duration = Duration::from_millis(50);
+/// What was under way when the program closed its listener has come by then, in most networks.
+const QUIET: Duration = Duration::from_millis(100);
+/// Handshakes that have begun are over by then.
+const HANDSHAKES: Duration = Duration::from_secs(1);
 
 pub(super) struct Gate {
     pub(super) socket: i32,
@@ -58,7 +60,8 @@ impl Gate {
             process.passes_on_queued(self.socket);
         }
         let may_go = common.has_heir || common.awaits_heir;
-        let is_quiet = self.closed.is_some_and(|at| at.elapsed() >= QUIET);
+        let quiet = if common.half_open { HANDSHAKES } else { QUIET };
+        let is_quiet = self.closed.is_some_and(|at| at.elapsed() >= quiet);
         self.closed.is_none() || may_go && (common.waits || !is_quiet)
     }
 
@@ -84,8 +87,8 @@ impl Gate {
                     // If it cannot be handed over, its peer is told of an end.
                     pairs.extend(self.hand_over(process, fd));
                 }
-                // It came from another program, and may not go to a third.
-                Ok(Accepted::Guest(_)) => {}
+                // That program carries it; its peer is told of an end if it cannot be passed on.
+                Ok(Accepted::Guest(end)) => _ = process.passes_on(self.socket, end.as_fd()),
                 Err(_) => return,
             }
         }
