@@ -175,6 +175,7 @@ fn daemon(device: janus::Builder, name: &str) -> (PathBuf, Stop, JoinHandle<Resu
     let settings = Settings {
         socket: socket.clone(),
         allow: Vec::new(),
+        limits: Vec::new(),
         lends: 4 * BUFFERS,
         signals: false,
     };

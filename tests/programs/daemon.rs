@@ -8,14 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Resource, Signal, getrlimit, setrlimit};
 
 use crate::library;
 use crate::running::Running;
 use crate::support::privileged::{in_own_space, run, skip, tools};
 
 pub const OURS: &str = "192.0.2.1";
-const CONNECTIONS: usize = 200;
 
 /// A namespace with a TAP interface that stays when its daemon ends, and a folder that all users see.
 pub struct Place {
@@ -138,6 +137,23 @@ fn two_users() {
     let kernels = fs::read_to_string("/proc/thread-self/net/tcp").expect("it is there");
     let listens = kernels.lines().filter(|line| line.contains(" 0A ")).count();
     assert_eq!(listens, 0, "{kernels}");
+    // Stopped, the daemon says nothing, and its figures are there.
+    let members = format!(
+        "{} members --socket {}",
+        library::janus().display(),
+        place.path("io.sock").display()
+    );
+    daemon.signal(Signal::STOP);
+    let listed = run(&members).expect("the daemon is not asked");
+    daemon.signal(Signal::CONT);
+    for (user, port) in [("33", "80"), ("34", "6379")] {
+        let is_it = |line: &str| {
+            [user, port]
+                .iter()
+                .all(|word| line.split_whitespace().any(|it| it == *word))
+        };
+        assert!(listed.lines().any(is_it), "{listed}");
+    }
     // One floods, and is killed; the other answers all the time.
     for round in 0..3 {
         let load = "redis-benchmark -q -t set -n 20000 -h";
@@ -179,6 +195,13 @@ fn connections_outlive_their_daemon() {
     }
 }
 
+/// As many as this process may have.
+fn more_descriptors() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).expect("no more than it may have");
+}
+
 fn restarts() {
     let place = Place::new("restarts");
     let mut daemon = place.daemon();
@@ -192,9 +215,12 @@ fn restarts() {
         stream.set_read_timeout(patience).expect("not zero");
         stream
     };
-    let mut streams: Vec<TcpStream> = (0..CONNECTIONS).map(connect).collect();
-    let restarts: usize =
-        std::env::var("JANUS_RESTARTS").map_or(5, |it| it.parse().expect("a number"));
+    let said = |name: &str, usual: usize| {
+        std::env::var(name).map_or(usual, |it| it.parse().expect("a number"))
+    };
+    let (connections, restarts) = (said("JANUS_CONNECTIONS", 200), said("JANUS_RESTARTS", 5));
+    more_descriptors();
+    let mut streams: Vec<TcpStream> = (0..connections).map(connect).collect();
     let mut worst = Duration::ZERO;
     for _ in 0..restarts {
         // In the midst of requests: answers are on their way.
@@ -219,7 +245,7 @@ fn restarts() {
         worst = worst.max(begin.elapsed());
     }
     println!(
-        "{CONNECTIONS} connections, {restarts} restarts: at most {worst:?} until all had their answers"
+        "{connections} connections, {restarts} restarts: at most {worst:?} until all had their answers"
     );
     drop(streams);
     server.terminated();

@@ -19,6 +19,7 @@ mod library;
 mod peers;
 mod prefork;
 mod python;
+mod reloads;
 mod running;
 mod servers;
 mod stores;

@@ -7,14 +7,23 @@ use std::str::FromStr;
 
 use janus_daemon::{Daemon, Rule, Settings};
 
+use crate::limit::Limited;
+
+/// Where a daemon listens unless it is told otherwise.
+pub(crate) const SOCKET: &str = "/run/janus/io.sock";
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Socket at which programs ask to be taken in.
-    #[arg(long, default_value = "/run/janus/io.sock")]
+    #[arg(long, default_value = SOCKET)]
     socket: PathBuf,
     /// Ports for other users than root and the daemon's own: `www-data:80`, `any:1024-65535`. May be said several times.
     #[arg(long)]
     allow: Vec<Allow>,
+    /// How much a user's programs may send, together: `www-data:bytes=100M/s,syns=1000/s`. `any` is each user without a limit of its own, by
+    /// itself. Bursts are a tenth of a second's bytes and a second's SYNs, or `bytes-burst=4M`, `syns-burst=50`. May be said several times.
+    #[arg(long)]
+    limit: Vec<Limited>,
     /// Packet buffers of 2 KiB that programs of the daemon's own user may borrow, so that their packets are not copied. Over AF_XDP and DPDK
     /// all are memory that is there from the start, else as far as they are used.
     #[arg(long, default_value_t = 256 * 1024)]
@@ -46,7 +55,7 @@ impl FromStr for Allow {
 }
 
 /// A user's number.
-fn number_of(name: &str) -> Result<u32, String> {
+pub(crate) fn number_of(name: &str) -> Result<u32, String> {
     if let Ok(number) = name.parse() {
         return Ok(number);
     }
@@ -62,6 +71,9 @@ pub(crate) fn run(args: Args) -> janus::Result<ExitCode> {
     let settings = Settings {
         socket: args.socket,
         allow: args.allow.into_iter().map(|Allow(rule)| rule).collect(),
+        limits: (args.limit.into_iter())
+            .map(|Limited(limit)| limit)
+            .collect(),
         lends: args.lend,
         signals: true,
     };

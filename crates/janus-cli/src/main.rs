@@ -1,5 +1,5 @@
-//! The `janus` command: examines a machine, runs programs, serves a folder, runs scripts, queries the balancer. Each subcommand has a file; this one only
-//! reads the command line.
+//! The `janus` command: examines a machine, runs programs, serves a folder, runs scripts, queries the balancer, lists a daemon's members. Each
+//! subcommand has a file; this one only reads the command line.
 
 #![forbid(unsafe_code)]
 
@@ -7,6 +7,8 @@ mod csb;
 mod daemon;
 mod doctor;
 mod elf;
+mod limit;
+mod members;
 mod program;
 mod run;
 mod serve;
@@ -44,6 +46,8 @@ enum Command {
         /// A program to look at instead of the machine.
         program: Option<String>,
     },
+    /// List the programs on a daemon's device, with what each has sent, got and lost. The daemon is not asked.
+    Members(members::Args),
     /// Run a program that knows nothing of Janus on it.
     Run(run::Args),
     /// Serve a folder (or a greeting) over HTTP, from memory.
@@ -65,6 +69,7 @@ fn main() -> ExitCode {
         Command::Doctor {
             program: Some(name),
         } => Program::look(&name).and_then(|program| print(&program)),
+        Command::Members(args) => members::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::run(args),
         Command::Sim(args) => sim::run(&args),

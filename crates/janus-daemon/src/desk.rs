@@ -167,8 +167,9 @@ impl Switch {
             ..self.welcome.clone()
         };
         let wanted = match hello.mode {
-            Mode::Shared => hello.buffers,
-            Mode::Isolated => 0,
+            Mode::Shared if member.process.is_some() => hello.buffers,
+            // Of another container's process it is not seen when it ends: what it was lent would never come back.
+            Mode::Shared | Mode::Isolated => 0,
         };
         let Some(loan) = self.stock.lend(member.user, wanted)? else {
             return member.say(&Message::Welcome(welcome));

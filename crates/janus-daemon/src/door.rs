@@ -1,4 +1,4 @@
-//! The socket at which programs ask to be taken in, and who may what.
+//! The socket at which programs ask to be taken in, and who may what, and how much of it.
 
 use std::fs;
 use std::io;
@@ -13,6 +13,7 @@ use rustix::net::{
     socket_with,
 };
 
+use crate::quota::Quotas;
 use crate::{Rule, Settings};
 
 /// How long a daemon that was killed may take to be gone.
@@ -28,6 +29,7 @@ pub(crate) struct Door {
     /// Programs are members yet: the next daemon is to know by what it finds here that it follows one.
     pub(crate) is_left: bool,
     rules: Vec<Rule>,
+    pub(crate) quotas: Quotas,
 }
 
 impl Door {
@@ -77,6 +79,7 @@ impl Door {
             follows,
             is_left: false,
             rules: settings.allow.clone(),
+            quotas: Quotas::new(&settings.limits),
         })
     }
 

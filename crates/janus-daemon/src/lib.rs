@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod account;
 mod check;
 mod desk;
 mod door;
@@ -14,6 +15,9 @@ mod groups;
 mod keeper;
 mod member;
 mod ports;
+mod publisher;
+mod quota;
+mod statistics;
 mod steer;
 mod stock;
 mod switch;
@@ -30,7 +34,11 @@ use janus_io::park::{Parker, Unparker};
 use janus_mem::Depot;
 
 use keeper::Keeper;
+use publisher::Publisher;
 use switch::Switch;
+
+pub use quota::{Limit, Rate};
+pub use statistics::{MemberStatistics, Statistics, Traffic};
 
 /// The most programs that a daemon takes in.
 pub const MEMBERS_MAX: usize = 128;
@@ -54,6 +62,8 @@ pub struct Settings {
     pub socket: PathBuf,
     /// Besides the daemon's own user and root, who may claim all.
     pub allow: Vec<Rule>,
+    /// How much members may send. Where nothing is said: as much as they like.
+    pub limits: Vec<Limit>,
     /// Packet buffers, besides the device's, that members of the daemon's own user may borrow: their packets are not copied.
     pub lends: u32,
     /// SIGTERM and SIGINT end it.
@@ -84,6 +94,8 @@ pub struct Counters {
     pub turned_back: Counter,
     /// Frames that a member may not send: from another address, another port, or no packets.
     pub refused: Counter,
+    /// Frames of members over the rate of their user.
+    pub limited: Counter,
     /// Frames, among those to and from members, that crossed without a copy.
     pub uncopied: Counter,
     /// Buffers that were lent to members.
@@ -115,6 +127,7 @@ impl std::fmt::Display for Counters {
             ("lost for a dead member's port", &self.lost_reserved),
             ("turned back", &self.turned_back),
             ("refused", &self.refused),
+            ("over a rate", &self.limited),
             ("not copied", &self.uncopied),
         ];
         f.write_str("frames:")?;
@@ -134,6 +147,7 @@ impl std::fmt::Display for Counters {
 pub struct Daemon {
     switch: Switch,
     keeper: Keeper,
+    publisher: Publisher,
     parker: Parker,
     stop: Stop,
     counters: Arc<Counters>,
@@ -194,6 +208,7 @@ impl Daemon {
         Ok(Daemon {
             switch,
             keeper,
+            publisher: Publisher::create(&settings.socket),
             parker,
             stop,
             counters,
@@ -227,10 +242,13 @@ impl Daemon {
         let Daemon {
             mut switch,
             keeper,
+            mut publisher,
             parker,
             ..
         } = self;
-        let done = switch.run(&parker);
+        let done = switch.run(&parker, &mut publisher);
+        // Its file before its socket: what has a socket has figures.
+        drop(publisher);
         drop(switch);
         keeper.end();
         done

@@ -15,6 +15,7 @@ use janus_shm::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
+use crate::account::Account;
 use crate::ports::Port;
 use crate::stock::Stock;
 
@@ -78,6 +79,7 @@ pub(crate) struct Member {
     pub(crate) identity: u32,
     /// Ports that it has by sending from them.
     pub(crate) taken: u32,
+    pub(crate) account: Account,
     since: Instant,
     pub(crate) cores: Vec<Core>,
     cores_wanted: u8,
@@ -127,9 +129,10 @@ impl Member {
         Ok(Member {
             stage: Stage::Asks,
             name: String::new(),
-            user: peer.uid.as_raw(),
+            user: peer.user,
             identity: 0,
             taken: 0,
+            account: Account::new(&peer),
             since: Instant::now(),
             cores: Vec::new(),
             cores_wanted: 0,
@@ -137,7 +140,7 @@ impl Member {
             rings: None,
             claims: BTreeMap::new(),
             // Of another container's process there is none; then its line says that it has ended.
-            process: pidfd_open(peer.pid, PidfdFlags::empty()).ok(),
+            process: (peer.process).and_then(|it| pidfd_open(it, PidfdFlags::empty()).ok()),
             link,
         })
     }
@@ -334,6 +337,11 @@ pub(crate) fn has_ended(process: &OwnedFd) -> bool {
 }
 
 impl Core {
+    /// Number of buffers that are given and hold nothing yet. What is wrong with their ring is heard of where it is used.
+    pub(crate) fn buffers(&mut self) -> u64 {
+        self.fill.waiting().unwrap_or(0).into()
+    }
+
     /// Buffers that were sent are the member's again.
     pub(crate) fn sent(&mut self) {
         self.tx.publish();

@@ -19,6 +19,7 @@ use crate::door::Door;
 use crate::groups::Way;
 use crate::member::{Breach, Crossed, Member, Memory, Stage};
 use crate::ports::{KEPT, Ports, Slot};
+use crate::publisher::Publisher;
 use crate::steer::{Pieces, To, core_of, opens, steer};
 use crate::stock::Stock;
 use crate::{Counters, MEMBERS_MAX};
@@ -118,15 +119,17 @@ impl Switch {
     }
 
     /// Until it is stopped.
-    pub(crate) fn run(&mut self, parker: &Parker) -> io::Result<()> {
+    pub(crate) fn run(&mut self, parker: &Parker, publisher: &mut Publisher) -> io::Result<()> {
         let (mut idle, mut turns) = (Idle::default(), 0_u32);
         while !self.stop.load(Ordering::Acquire) {
             let worked = self.turn() > 0;
             turns = turns.wrapping_add(1);
             if turns.is_multiple_of(LOOK_EVERY) {
                 self.look()?;
+                publisher.show(&self.counters, &mut self.members);
             }
             if idle.should_sleep(worked) && self.arms() {
+                publisher.show(&self.counters, &mut self.members);
                 let before = Instant::now();
                 self.sleep(parker)?;
                 idle.slept(before.elapsed());
@@ -207,15 +210,20 @@ impl Switch {
         let Some(member) = &mut self.members[usize::from(slot)] else {
             return self.stock.pool.free(frame.buf);
         };
-        match member.deliver(core, frame, tag, &mut self.stock) {
-            Ok(Crossed::Copied) => self.counters.to_members.add(1),
-            Ok(Crossed::Handed) => {
-                self.counters.to_members.add(1);
-                self.counters.uncopied.add(1);
-            }
-            Ok(Crossed::Not) => self.counters.lost_no_buffer.add(1),
-            Err(breach) => self.cut_off(slot, &breach),
+        let len = usize::from(frame.len);
+        let crossed = match member.deliver(core, frame, tag, &mut self.stock) {
+            Ok(crossed) => crossed,
+            Err(breach) => return self.cut_off(slot, &breach),
+        };
+        if crossed == Crossed::Not {
+            member.account.lost_no_buffer += 1;
+            return self.counters.lost_no_buffer.add(1);
         }
+        member.account.received.add(len);
+        self.counters.to_members.add(1);
+        self.counters
+            .uncopied
+            .add((crossed == Crossed::Handed).into());
     }
 
     /// Members of a daemon before are about to ask for their ports again, whose connections must not be reset meanwhile.
@@ -395,8 +403,11 @@ impl Switch {
         let head = &mut head[..len];
         head.copy_from_slice(&frame.data()[..len]);
         let stays = it.tag & Descriptor::RETURNS != 0 || self.identity.is_for_us(head);
-        if stays || !self.may_pass(slot, member, head) {
-            // It is to be copied, or refused.
+        if stays
+            || !self.may_pass(slot, member, head)
+            || !self.door.quotas.admits(member.user, head, it.len)
+        {
+            // It is to be copied, or refused; or it is over the rate, and dropped as one in other memory is.
             let lent = self.stock.loans.lend(frame.buf, borrower);
             debug_assert!(lent.is_ok(), "it was taken back just now");
             return Ok(false);
@@ -409,6 +420,7 @@ impl Switch {
             borrower,
         }
         .key();
+        member.account.sent.add(it.len as usize);
         self.counters.from_members.add(1);
         self.counters.uncopied.add(1);
         self.put_out(frame);
@@ -455,9 +467,17 @@ impl Switch {
 
     fn pass(&mut self, slot: Slot, member: &mut Member, frame: Frame) {
         if !self.may_pass(slot, member, frame.data()) {
+            member.account.refused += 1;
             self.counters.refused.add(1);
             return self.stock.pool.free(frame.buf);
         }
+        let (user, len) = (member.user, frame.len.into());
+        if !self.door.quotas.admits(user, frame.data(), len) {
+            member.account.limited += 1;
+            self.counters.limited.add(1);
+            return self.stock.pool.free(frame.buf);
+        }
+        member.account.sent.add(frame.len.into());
         if self.identity.is_for_us(frame.data()) {
             return self.carry_inside(slot, frame);
         }

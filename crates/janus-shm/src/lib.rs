@@ -1,4 +1,5 @@
-//! Memory that two processes share without trusting each other, rings in it, and the messages by which they agree on both.
+//! Memory that two processes share without trusting each other, rings in it, the messages by which they agree on both, and figures that one
+//! shows to any other.
 //!
 //! Whatever the other side can write is read once, into a copy, and judged there: an index beyond its ring is a [`Violation`], and so is a range
 //! beyond its segment. A side's own index is never read back from where the other could change it. Segments are sealed, so that no
@@ -26,12 +27,16 @@ pub use unmodeled::*;
 #[path = "."]
 mod unmodeled {
     mod bell;
+    mod board;
     mod foreign;
     mod link;
+    mod peer;
 
     pub use bell::Bell;
+    pub use board::{Board, Copied, Form};
     pub use foreign::{Closer, is_agreed_on};
     pub use link::{Link, Received};
+    pub use peer::Peer;
 }
 
 /// The other side has broken the rules: nothing of it is to be believed any more.

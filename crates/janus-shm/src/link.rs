@@ -4,12 +4,12 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, UCred, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
+use super::peer::{Peer, peer};
 use crate::Message;
 use crate::message::LEN_MAX;
 
@@ -40,12 +40,12 @@ impl Link {
         Link(socket)
     }
 
-    /// Process, user and group of the other side, as the kernel knew them when it connected.
+    /// Process and user of the other side, as the kernel knew them when it connected.
     ///
     /// # Errors
     /// The system's.
-    pub fn peer(&self) -> io::Result<UCred> {
-        Ok(socket_peercred(&self.0)?)
+    pub fn peer(&self) -> io::Result<Peer> {
+        peer(self.0.as_fd())
     }
 
     /// Sends a message and descriptors, which stay open here.
@@ -149,8 +149,11 @@ mod tests {
         theirs.read(0, &mut seen).unwrap();
         assert_eq!(&seen, b"here");
         assert!(fds.is_empty());
-        let us = rustix::process::getpid();
-        assert_eq!(other.peer().unwrap().pid, us);
+        let us = Peer {
+            process: Some(rustix::process::getpid()),
+            user: rustix::process::geteuid().as_raw(),
+        };
+        assert_eq!(other.peer().unwrap(), us);
         drop(one);
         assert!(matches!(other.receive().unwrap(), Received::End));
     }

@@ -142,10 +142,10 @@ impl Producer {
     /// [`Violation::Index`].
     #[inline]
     pub fn room(&mut self) -> Result<u32, Violation> {
-        self.head = self.place.word(HEAD).load(Ordering::Acquire);
-        let held = self
-            .place
-            .between(self.head, self.tail, self.head, self.tail)?;
+        let head = self.place.word(HEAD).load(Ordering::Acquire);
+        let held = self.place.between(head, self.tail, head, self.tail)?;
+        // Only what was checked: what is known is relied on later.
+        self.head = head;
         Ok(self.place.entries - held)
     }
 
@@ -220,9 +220,10 @@ impl Consumer {
     /// [`Violation::Index`].
     #[inline]
     pub fn waiting(&mut self) -> Result<u32, Violation> {
-        self.tail = self.place.word(TAIL).load(Ordering::Acquire);
-        self.place
-            .between(self.head, self.tail, self.tail, self.head)
+        let tail = self.place.word(TAIL).load(Ordering::Acquire);
+        let waiting = self.place.between(self.head, tail, tail, self.head)?;
+        self.tail = tail;
+        Ok(waiting)
     }
 
     /// Takes out as many as are there and fit; how many. Their places are given back once that is [published](Self::publish).
@@ -255,10 +256,9 @@ impl Consumer {
     /// [`Violation::Index`].
     pub fn arm(&mut self) -> Result<bool, Violation> {
         self.place.word(ASLEEP).store(1, Ordering::SeqCst);
-        self.tail = self.place.word(TAIL).load(Ordering::SeqCst);
-        let waiting = self
-            .place
-            .between(self.head, self.tail, self.tail, self.head)?;
+        let tail = self.place.word(TAIL).load(Ordering::SeqCst);
+        let waiting = self.place.between(self.head, tail, tail, self.head)?;
+        self.tail = tail;
         if waiting > 0 {
             self.disarm();
         }

@@ -11,7 +11,12 @@ use crate::shell::{ALONE, Place, SERVERS, can_be_alone, has, janus, machine_has,
 use crate::skip;
 
 const UNITS: &[&str] = &["hello.service", "hello-tap.service", "janus-daemon.service"];
-const YAML: &[&str] = &["compose.yaml", "compose.tap.yaml", "kubernetes.yaml"];
+const YAML: &[&str] = &[
+    "compose.yaml",
+    "compose.tap.yaml",
+    "compose.daemon.yaml",
+    "kubernetes.yaml",
+];
 
 fn read(name: &str) -> String {
     let file = root().join("docs/deploy").join(name);
@@ -272,4 +277,66 @@ fn the_container_with_tap_has_the_capability_it_needs() {
                 setpriv --bounding-set=-all,+net_admin --inh-caps=-all ./hello >log 2>&1 &\n\
                 servers+=($!)\nready log $!\nask log 'hello from Janus'\nends $!\n";
     alone("container-tap", &["TAP device"], &["setpriv"], text);
+}
+
+/// Runs a daemon and a member of it as `compose.daemon.yaml` does: the daemon as root with one capability, the member as a user without any
+/// and without a network, both with a PID namespace of their own, so that neither sees the other's process. One of the daemon's own user is lent
+/// nothing there: its end would not be seen.
+#[test]
+fn a_member_in_a_container_of_its_own_is_served() {
+    let file = read("compose.daemon.yaml");
+    let (daemon, web) = file.split_once("\n  web:").unwrap();
+    assert!(daemon.contains("cap_drop: [ALL]") && daemon.contains("cap_add: [NET_ADMIN]"));
+    assert!(web.contains("cap_drop: [ALL]") && web.contains("network_mode: none"));
+    assert!(daemon.contains("[daemon, --allow, \"65532:80\"]"));
+    assert!(web.contains("[serve, --listen, \"0.0.0.0:80\"]"));
+    let Some(janus) = janus() else { return };
+    let text = format!(
+        r#"
+cp {} janus
+mkdir -m 755 run
+contained() {{ unshare --pid --fork --kill-child --mount-proc "$@"; }}
+JANUS_BACKEND=tap JANUS_ADDRESS=192.0.2.1/24 contained \
+    setpriv --bounding-set=-all,+net_admin --inh-caps=-all ./janus daemon --socket run/io.sock --allow 65532:80 >daemon.log 2>&1 &
+servers+=($!)
+says() {{ for _ in $(seq 600); do ! grep -q "$1" "$2" || return 0; sleep 0.05; done; cat "$2"; return 1; }}
+says 'may join' daemon.log
+JANUS_BACKEND=daemon JANUS_DAEMON_SOCKET=$PWD/run/io.sock contained unshare --net \
+    setpriv --reuid=65532 --regid=65532 --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs \
+    ./janus serve --listen 0.0.0.0:80 >log 2>&1 &
+servers+=($!)
+says 'http://' log
+curl -sS --max-time 10 http://192.0.2.1/ | grep -F 'TCP stack'
+./janus members --socket run/io.sock | tee members.log
+grep -E '^janus [0-9]+ +65532 +- +' members.log
+JANUS_BACKEND=daemon JANUS_DAEMON_SOCKET=$PWD/run/io.sock contained ./janus serve --listen 0.0.0.0:81 >root.log 2>&1 &
+servers+=($!)
+says 'http://' root.log
+curl -sS --max-time 10 http://192.0.2.1:81/ | grep -F 'TCP stack'
+./janus members --socket run/io.sock --json | tee members.json
+grep -F '"lent":0,' members.json
+"#,
+        janus.display()
+    );
+    alone(
+        "container-daemon",
+        &["TAP device"],
+        &["setpriv", "curl"],
+        &text,
+    );
+}
+
+/// The image of the daemon and its members has one file of ours, which the build before it makes.
+#[test]
+fn the_image_has_the_command() {
+    let file = read("daemon.Dockerfile");
+    let built = "cargo build --release --locked -p janus-cli";
+    assert!(file.contains(&format!("RUN {built}\n")));
+    assert!(file.contains("COPY --from=build /janus/target/release/janus /usr/local/bin/janus\n"));
+    assert!(file.contains("ENTRYPOINT [\"/usr/local/bin/janus\"]\n"));
+    let manifest = fs::read_to_string(root().join("crates/janus-cli/Cargo.toml")).unwrap();
+    assert!(manifest.contains("name = \"janus\""));
+    // Docker takes it in place of the one that has the common name.
+    let ignored = read("daemon.Dockerfile.dockerignore");
+    assert_eq!(ignored, read("Dockerfile.dockerignore"));
 }

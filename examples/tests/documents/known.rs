@@ -67,6 +67,14 @@ pub(crate) const BLOCKS: &[Known] = &[
         given: "",
     },
     Known {
+        file: "docs/processes.md",
+        begins: "docker compose",
+        needs: &[Need::Never(
+            "fetches images; deploy.rs runs the daemon and a member as the containers would",
+        )],
+        given: "",
+    },
+    Known {
         file: "docs/programs.md",
         begins: "cargo build --release -p janus-cli -p janus-preload",
         needs: &[Need::Never(
@@ -188,6 +196,11 @@ pub(crate) const TEXTS: &[(&str, &str, &str)] = &[
     ),
     ("ARCHITECTURE.md", "  TAP", "a picture"),
     ("docs/processes.md", "   device", "a picture"),
+    (
+        "docs/processes.md",
+        "janus daemon 4711",
+        "a table whose figures are made up; crates/janus-cli/tests/members.rs has a real one",
+    ),
     ("README.md", "            packets", "a picture"),
     ("ARCHITECTURE.md", "a connection at rest:", "a table"),
     ("docs/configuration.md", "expression", "a grammar"),

@@ -133,6 +133,11 @@ impl Bare {
         self.says(&Message::Ready, &[]);
     }
 
+    /// The device's link address, as it was told.
+    pub(crate) fn mac(&self) -> [u8; 6] {
+        self.welcome.as_ref().expect("it has joined").mac
+    }
+
     /// Asks for a port of TCP, or of UDP, and waits until it has it.
     pub(crate) fn claims(&self, number: u32, udp: bool, port: u16) {
         self.says(&claim(number, udp, port), &[]);
@@ -162,7 +167,7 @@ impl Bare {
         Producer::new(self.rings.clone(), at * bytes_of_ring(LOG2), LOG2).unwrap()
     }
 
-    fn end(&self, at: u64) -> Consumer {
+    pub(crate) fn end(&self, at: u64) -> Consumer {
         Consumer::new(self.rings.clone(), at * bytes_of_ring(LOG2), LOG2).unwrap()
     }
 
@@ -220,7 +225,7 @@ impl Echo {
     }
 
     /// A frame that came, and its buffer.
-    fn takes(&mut self, bare: &Bare) -> Option<(u64, Vec<u8>)> {
+    pub(crate) fn takes(&mut self, bare: &Bare) -> Option<(u64, Vec<u8>)> {
         let mut got = [Descriptor::default()];
         if self.rx.pop(&mut got).unwrap() == 0 {
             return None;

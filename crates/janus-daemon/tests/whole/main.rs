@@ -7,6 +7,8 @@ mod faults;
 mod groups;
 mod hostile;
 mod lent;
+mod quotas;
+mod statistics;
 mod world;
 
 use std::io::ErrorKind;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use janus::net::{TcpListener, TcpStream, UdpSocket};
 use janus::{AbortHandle, BackendChoice, Builder, DaemonMemory, Handle, Placement, Runtime, wire};
-use janus_daemon::{Counters, Daemon, Rule, Settings, Stop};
+use janus_daemon::{Counters, Daemon, Limit, Rule, Settings, Statistics, Stop};
 use janus_io::{Backend, Batch, Caps, Queue};
 use janus_mem::{Depot, Frame, Pool};
 use janus_wire::Link;
@@ -32,6 +32,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 pub(crate) struct World {
     pub(crate) socket: PathBuf,
+    limits: Vec<Limit>,
     device: Device,
     daemon: Carrier,
     client: Handle,
@@ -293,18 +294,31 @@ fn builder(address: &str, backend: BackendChoice) -> Builder {
     builder.address(address).backend(backend)
 }
 
+/// A daemon that any user may ask.
+pub(crate) fn daemon(socket: PathBuf, limits: &[Limit], device: BackendChoice) -> Daemon {
+    let ports = 1..=u16::MAX;
+    let settings = Settings {
+        socket,
+        allow: vec![Rule { user: None, ports }],
+        limits: limits.to_vec(),
+        lends: LENDS,
+        signals: false,
+    };
+    Daemon::open(builder("192.0.2.1/24", device), &settings).expect("a daemon")
+}
+
+/// The two ends of a wire such as daemons have.
+pub(crate) fn ends_of_a_wire() -> (wire::End, wire::End) {
+    let config = wire::Config {
+        link: Link::Ethernet,
+        ..wire::Config::default()
+    };
+    wire::pair(config).expect("a wire")
+}
+
 impl Carrier {
-    /// A daemon that any user may ask.
-    fn start(socket: PathBuf, device: Device) -> Carrier {
-        let ports = 1..=u16::MAX;
-        let settings = Settings {
-            socket,
-            allow: vec![Rule { user: None, ports }],
-            lends: LENDS,
-            signals: false,
-        };
-        let device = BackendChoice::Custom(Box::new(device));
-        let daemon = Daemon::open(builder("192.0.2.1/24", device), &settings).expect("a daemon");
+    fn start(socket: PathBuf, limits: &[Limit], device: Device) -> Carrier {
+        let daemon = daemon(socket, limits, BackendChoice::Custom(Box::new(device)));
         Carrier {
             stop: daemon.stop(),
             counters: daemon.counters(),
@@ -322,23 +336,25 @@ impl Carrier {
 
 impl World {
     pub(crate) fn new(name: &str) -> World {
+        World::limited(name, &[])
+    }
+
+    /// One whose daemon lets members send no more than this.
+    pub(crate) fn limited(name: &str, limits: &[Limit]) -> World {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let folder = format!("janus-daemon-{}-{number}-{name}", std::process::id());
         let socket = std::env::temp_dir().join(folder).join("io.sock");
-        let config = wire::Config {
-            link: Link::Ethernet,
-            ..wire::Config::default()
-        };
-        let (near, far) = wire::pair(config).expect("a wire");
+        let (near, far) = ends_of_a_wire();
         let near: Box<dyn Backend> = Box::new(near);
         let near = near.open(1).expect("an end").remove(0);
         let device = Device(Arc::new(Mutex::new(Some(near))));
-        let daemon = Carrier::start(socket.clone(), device.clone());
+        let daemon = Carrier::start(socket.clone(), limits, device.clone());
         let client = builder("192.0.2.2/24", BackendChoice::wire(far));
         let (client, client_thread) = start(client.build().expect("a client"));
         World {
             socket,
+            limits: limits.to_vec(),
             device,
             daemon,
             client,
@@ -350,7 +366,7 @@ impl World {
     pub(crate) fn restart(self) -> World {
         self.daemon.ends();
         assert!(self.socket.exists(), "the next is to know");
-        let daemon = Carrier::start(self.socket.clone(), self.device.clone());
+        let daemon = Carrier::start(self.socket.clone(), &self.limits, self.device.clone());
         World { daemon, ..self }
     }
 
@@ -486,6 +502,20 @@ impl World {
         })
     }
 
+    /// What the daemon's file shows, once that is so.
+    pub(crate) fn shows(&self, is_so: impl Fn(&Statistics) -> bool) -> Statistics {
+        let path = Statistics::path_of(&self.socket);
+        let begin = Instant::now();
+        loop {
+            let shown = Statistics::open(&path).expect("the daemon lives");
+            if is_so(&shown) {
+                return shown;
+            }
+            assert!(begin.elapsed() < LONG, "{shown:#?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     pub(crate) fn counters(&self) -> &Counters {
         &self.daemon.counters
     }
@@ -508,6 +538,8 @@ impl World {
         let stats = buffers.stats();
         assert_eq!(stats.outstanding, 0, "buffers are lost: {stats:?}");
         assert!(!self.socket.exists(), "the socket is left");
+        let figures = Statistics::path_of(&self.socket);
+        assert!(!figures.exists(), "its figures are left");
         let _ = std::fs::remove_dir(self.socket.parent().expect("a folder"));
         counters
     }

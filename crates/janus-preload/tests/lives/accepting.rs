@@ -170,3 +170,40 @@ pub(crate) fn one_after_the_other() {
     assert_eq!(i32::from_ne_bytes(got), takes);
     ended(takes);
 }
+
+/// One whose parent is gone finds an end and no connection each time that it looks, and is not to do that all the time.
+pub(crate) fn after_the_parent() {
+    let mut pipe = [0; 2];
+    // SAFETY: there is room for two numbers.
+    assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+    let parent = forked(|| {
+        let (listener, ..) = connection();
+        forked(|| {
+            let (begin, mut looks) = (Instant::now(), 0_u8);
+            // SAFETY: the calls take numbers, no address, and a byte.
+            unsafe {
+                libc::fcntl(listener, libc::F_SETFL, libc::O_NONBLOCK);
+                let none = libc::accept(listener, null_mut(), null_mut());
+                assert_eq!((none, errno()), (-1, libc::EAGAIN));
+                libc::kill(libc::getppid(), libc::SIGKILL);
+                while begin.elapsed() < Duration::from_secs(1) {
+                    assert!(is_readable(listener, 10_000));
+                    let none = libc::accept(listener, null_mut(), null_mut());
+                    assert_eq!((none, errno()), (-1, libc::EINVAL));
+                    looks = looks.saturating_add(1);
+                }
+                libc::write(pipe[1], (&raw const looks).cast(), 1);
+            }
+        });
+        // SAFETY: the call takes nothing.
+        unsafe { libc::pause() };
+    });
+    let (mut status, mut looks) = (0, 0_u8);
+    // SAFETY: there is room for the status, and for a byte.
+    unsafe {
+        assert_eq!(libc::waitpid(parent, &mut status, 0), parent);
+        assert!(libc::WIFSIGNALED(status), "{status:#x}");
+        assert_eq!(libc::read(pipe[0], (&raw mut looks).cast(), 1), 1);
+    }
+    assert!((1..=11).contains(&looks), "{looks} times in a second");
+}

@@ -59,6 +59,10 @@ const PARTS: &[(&str, fn())] = &[
         accepting::one_after_the_other,
     ),
     (
+        "a child whose parent is gone does not look all the time",
+        accepting::after_the_parent,
+    ),
+    (
         "an instance of epoll is waited for before it has a socket",
         waited_for_already,
     ),

@@ -26,6 +26,8 @@ const AT_ONCE: usize = 16;
 const CLOSES_WITHIN: Duration = Duration::from_millis(5);
 /// Time until more descriptors may be there.
 const DESCRIPTORS_AGAIN: Duration = Duration::from_millis(1);
+/// Time that a child takes to accept at what the end of its parent has ended.
+const ENDED_AGAIN: Duration = Duration::from_millis(100);
 
 /// A listener's queue, whether a child takes from it or not.
 pub(crate) struct Queue {
@@ -249,7 +251,11 @@ pub fn accept(fd: RawFd, flags: i32) -> Result<(OwnedFd, SocketAddr)> {
     let end = loop {
         match passing::receive(kernel::named(fd)?, &mut [0], how)? {
             (_, Some(end)) => break end,
-            (0, None) => return Err(Errno::EINVAL),
+            (0, None) => {
+                // One that asks again at once, as its event loop says that there is something, would do nothing else.
+                std::thread::sleep(ENDED_AGAIN);
+                return Err(Errno::EINVAL);
+            }
             // That there are others before this one.
             _ => {}
         }
