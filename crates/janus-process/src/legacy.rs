@@ -216,3 +216,43 @@ fn name(fd: RawFd) -> Option<Vec<u8>> {
     let name = name.abstract_name()?;
     name.starts_with(MARK).then(|| name.to_vec())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn a_mark_is_read_as_often_as_it_is_asked_for() {
+        let legacy = Legacy {
+            local: "[2001:db8::1]:443".parse().unwrap(),
+            backlog: 511,
+            options: vec![(1, vec![1, 0, 0, 0]), (8, vec![7; 8])],
+        };
+        let (one, other) = mark(&legacy.text()).unwrap();
+        let copy = one.try_clone().unwrap();
+        let (another, _) = mark(&legacy.text()).unwrap();
+        // Whoever left it has ended.
+        drop(other);
+        for fd in [&one, &copy, &one] {
+            assert_eq!(Legacy::read(fd.as_raw_fd()), Ok(legacy.clone()));
+        }
+        let all = [&one, &copy, &another].map(AsRawFd::as_raw_fd);
+        let mut marks: Vec<_> = marks(all).into_values().collect();
+        marks.sort_by_key(Vec::len);
+        assert_eq!(marks, [vec![all[2]], vec![all[0], all[1]]]);
+    }
+
+    #[test]
+    fn what_is_no_mark_is_none() {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let pair = socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        let name = address::unique(b"something-else/");
+        bind(&pair.0, &SocketAddrUnix::new_abstract_name(&name).unwrap()).unwrap();
+        assert!(marks([pair.0.as_raw_fd(), pair.1.as_raw_fd(), -1]).is_empty());
+        assert_eq!(Legacy::from_text(b"janus-legacy-2\0"), None);
+        let text = VERSION.to_vec();
+        assert_eq!(Legacy::from_text(&text), None, "it is cut off");
+    }
+}

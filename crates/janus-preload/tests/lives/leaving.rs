@@ -44,6 +44,7 @@ pub(crate) fn daemon() -> PathBuf {
         socket: socket.clone(),
         allow: vec![Rule { user: None, ports }],
         signals: false,
+        limits: Vec::new(),
         lends: 0,
     };
     let daemon = Daemon::open(builder, &settings).expect("a daemon");
