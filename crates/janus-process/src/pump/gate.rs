@@ -15,7 +15,7 @@ use crate::{Errno, Result, own};
 
 /// Connections of one listener until the others have their turn.
 const AT_ONCE: usize = 16;
-/// What was under way when the program closed its listener has come by then, in most networks.
+/// Packets that were under way when the program closed its listener have come by then, in most networks.
 const QUIET: Duration = Duration::from_millis(100);
 /// Handshakes that have begun are over by then.
 const HANDSHAKES: Duration = Duration::from_secs(1);
