@@ -38,6 +38,7 @@ fn ends(world: &World) -> Transcript {
         "fails",
         "waits",
         "replaced",
+        "replaced_while_connected",
         "forked",
         "terminated",
     ] {

@@ -23,5 +23,6 @@ mod reloads;
 mod running;
 mod servers;
 mod stores;
+mod upgrade;
 mod web;
 mod world;

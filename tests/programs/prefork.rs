@@ -76,7 +76,7 @@ fn apache_of_processes_with_threads() {
     compare(&needs, |world| apache(world, "event"));
 }
 
-const PYTHON: &str = "def app(environ, start_response):
+pub(crate) const PYTHON: &str = "def app(environ, start_response):
     body = environ['wsgi.input'].read(int(environ.get('CONTENT_LENGTH') or 0))
     start_response('200 OK', [('Content-Type', 'text/plain')])
     return [b'%s sent %d bytes\\n' % (environ['REMOTE_ADDR'].encode(), len(body))]

@@ -59,14 +59,14 @@ pub(crate) fn counted(world: &World, how: &[&str], url: &str) -> Transcript {
     counts.map(|line| format!("{line}\n")).collect()
 }
 
-/// nginx with a process that serves, or with one that has others serve.
-pub(crate) fn start_nginx(world: &World, processes: &str) -> Running {
+/// The configuration of nginx with a process that serves, or with one that has others serve.
+pub(crate) fn nginx_config(world: &World, processes: &str) -> String {
     let site = site(world);
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
         .map(|of| format!("{of}_temp_path {};\n", world.path(of)))
         .collect();
-    let config = world.file(
+    world.file(
         "nginx.conf",
         format!(
             "daemon off; error_log stderr crit; {processes}; user root; pid {};\nevents {{ worker_connections 256; }}\n\
@@ -74,7 +74,11 @@ pub(crate) fn start_nginx(world: &World, processes: &str) -> Running {
              server {{ listen {PROGRAM}:80; root {site}; }} }}\n",
             world.path("pid"),
         ),
-    );
+    )
+}
+
+pub(crate) fn start_nginx(world: &World, processes: &str) -> Running {
+    let config = nginx_config(world, processes);
     let prefix = world.path("");
     world.start(&["nginx", "-p", &prefix, "-c", &config, "-e", "stderr"])
 }

@@ -19,7 +19,8 @@ use crate::support::privileged::{in_own_space, run, skip, tools};
 pub const PROGRAM: &str = "192.0.2.1";
 /// The address of its peers.
 pub const PEER: &str = "192.0.2.2";
-const DEVICE: &str = "janus0";
+/// The program's device.
+pub const DEVICE: &str = "janus0";
 /// Time between two looks at the kernel's tables.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -57,7 +58,7 @@ impl World {
         World { sockets, dir }
     }
 
-    fn is_janus(&self) -> bool {
+    pub fn is_janus(&self) -> bool {
         self.sockets != Sockets::Kernel
     }
 

@@ -176,3 +176,12 @@ pub fn child_closes(first: c_int, last: c_int) {
         child.is_over();
     }
 }
+
+/// In a forked child that becomes another program: leaves to that what its parent listens at. How many descriptors that are.
+#[cold]
+pub fn child_leaves() -> usize {
+    let Some(Some(process)) = PROCESS.get() else {
+        return 0;
+    };
+    child().as_ref().map_or(0, |child| child.leaves(process))
+}

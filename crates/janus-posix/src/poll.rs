@@ -31,6 +31,15 @@ impl Sockets<'_> {
         Ok(self.mask_of(now, slot))
     }
 
+    /// Says whether a listening socket has connections that are not the stack's, and that its caller gives to who accepts: it is readable then.
+    pub fn set_guests(&mut self, fd: i32, has: bool) -> Result<(), Errno> {
+        self.files.table.get(fd)?.has_guests = has;
+        if has {
+            self.happened(slot_of(fd)?, READABLE);
+        }
+        Ok(())
+    }
+
     /// `poll(2)` without its patience: how many of `fds` have something to tell.
     pub fn poll(&mut self, now: Instant, fds: &mut [PollFd]) -> usize {
         let mut told = 0;
@@ -59,7 +68,7 @@ impl Sockets<'_> {
                     HANGUP | WRITABLE | shut_mask(read, write) | error_mask(error)
                 }
                 State::Listening(id) => match self.stack.accept_queue_len(id) {
-                    0 => 0,
+                    0 if !socket.has_guests => 0,
                     _ => READABLE,
                 },
                 State::Connecting(_) | State::Connected(_) => self.connection_mask(now, slot),

@@ -128,6 +128,8 @@ pub(crate) struct Socket {
     pub(crate) error_told: bool,
     /// Somebody waits for it who is no epoll instance.
     pub(crate) waited: bool,
+    /// Its caller has connections for who accepts here, which are not the stack's.
+    pub(crate) has_guests: bool,
 }
 
 impl Socket {
@@ -150,6 +152,7 @@ impl Socket {
             fin_asked: false,
             error_told: false,
             waited: false,
+            has_guests: false,
         }
     }
 }

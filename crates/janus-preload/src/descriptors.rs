@@ -4,8 +4,8 @@ use janus_c::calls;
 use libc::{c_int, c_uint, c_ulong, c_void};
 
 use crate::choice;
-use crate::inside::{self, Inside, is_ours, is_ours_to_use, ours};
-use crate::real;
+use crate::inside::{self, Inside, is_ours, ours};
+use crate::{left, real};
 
 /// CLOSE_RANGE_CLOEXEC.
 const ONLY_ON_EXEC: c_int = 4;
@@ -87,10 +87,15 @@ pub extern "C" fn closefrom(first: c_int) {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn dup(fd: c_int) -> c_int {
-    match is_ours_to_use(fd) {
+    inside::claim(fd);
+    match is_ours(fd) {
         true => ours(|| calls::duplicate(fd, 0, false)),
-        // SAFETY: the call takes a number.
-        false => unsafe { real::dup(fd) },
+        false => {
+            // SAFETY: the call takes a number.
+            let new = unsafe { real::dup(fd) };
+            left::copied(fd, new);
+            new
+        }
     }
 }
 
@@ -118,6 +123,11 @@ pub extern "C" fn dup3(fd: c_int, new: c_int, flags: c_int) -> c_int {
 
 /// `new` becomes another name of what `fd` is; what it was is closed.
 fn replace(fd: c_int, new: c_int, flags: c_int, kernels: impl FnOnce() -> c_int) -> c_int {
+    let kernels = || {
+        let done = kernels();
+        left::copied(fd, done);
+        done
+    };
     let Some(process) = inside::process() else {
         inside::claim(fd);
         if fd != new {
@@ -182,9 +192,15 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void)
     }
     match is_ours(fd) && KNOWN.contains(&command) {
         true => ours(|| calls::fcntl(fd, command, argument.addr() as c_int)),
-        // Of a socket of ours: owner, locks and the like are the placeholder's.
-        // SAFETY: the caller keeps fcntl's contract.
-        false => unsafe { real::fcntl(fd, command, argument) },
+        false => {
+            // Of a socket of ours: owner, locks and the like are the placeholder's.
+            // SAFETY: the caller keeps fcntl's contract.
+            let done = unsafe { real::fcntl(fd, command, argument) };
+            if [libc::F_DUPFD, libc::F_DUPFD_CLOEXEC].contains(&command) {
+                left::copied(fd, done);
+            }
+            done
+        }
     }
 }
 

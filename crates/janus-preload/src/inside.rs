@@ -6,6 +6,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use janus_process::{Process, interrupts};
 use libc::c_int;
 
+use crate::left;
+
 thread_local! {
     /// How deep this thread is in Janus.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
@@ -64,9 +66,10 @@ pub(crate) fn is_kept(fd: c_int) -> bool {
     process().is_some_and(|process| process.keeps(fd))
 }
 
-/// [`is_ours`]; in a forked child a connection of its parent's is the kernel's from its first use on.
+/// [`is_ours`]; what another program has left is taken over, and in a forked child a connection of its parent's is the kernel's from its first use on.
 #[inline]
 pub(crate) fn is_ours_to_use(fd: c_int) -> bool {
+    left::is_used(fd);
     match process() {
         Some(process) => process.has(fd),
         None => {

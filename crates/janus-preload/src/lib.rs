@@ -20,12 +20,14 @@ mod ends;
 mod files;
 mod handed;
 mod inside;
+mod left;
 mod life;
 #[cfg(target_arch = "x86_64")]
 mod listed;
 mod raw;
 mod ready;
 mod real;
+mod settings;
 mod signals;
 mod stdio;
 mod threads;

@@ -6,7 +6,7 @@ use libc::{c_int, c_void, sockaddr, socklen_t};
 use crate::carried;
 use crate::choice;
 use crate::inside::{self, Inside, is_inside, is_ours_to_use, ours};
-use crate::{real, signals};
+use crate::{left, real, signals};
 
 #[unsafe(no_mangle)]
 pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
@@ -21,6 +21,10 @@ pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     match janus_c::process::get() {
         Ok(_) => {
             signals::begin();
+            if left::are_there() {
+                // Children of this process would not get them.
+                left::take_over();
+            }
             let fd = calls::socket(domain, kind, protocol);
             choice::forget(fd);
             fd
@@ -66,6 +70,7 @@ enum Decided {
 /// # Safety
 /// As for bind.
 unsafe fn decided(fd: c_int, name: *const sockaddr, len: socklen_t) -> Decided {
+    left::is_used(fd);
     let Some(process) = inside::process().filter(|process| process.has(fd)) else {
         return Decided::Kernels;
     };

@@ -9,7 +9,7 @@ use janus_process::{Process, Result};
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
 use crate::inside::{self, is_ours, is_ours_to_use, ours};
-use crate::{adopted, real};
+use crate::{adopted, left, real};
 
 /// While it lives, this thread blocks other signals: what ppoll and its kin do for the length of a wait. (One that comes between the change
 /// and the wait is seen by the wait too, as its handler has run.)
@@ -40,8 +40,13 @@ impl Drop for Masked {
     }
 }
 
+/// Whether no descriptor can be anything but the kernel's.
+fn knows_none() -> bool {
+    inside::process().is_none() && !inside::is_forked() && !left::are_there()
+}
+
 unsafe fn names_ours(fds: *const pollfd, count: nfds_t) -> bool {
-    if fds.is_null() || inside::process().is_none() && !inside::is_forked() {
+    if fds.is_null() || knows_none() {
         return false;
     }
     // SAFETY: the caller of poll says that there are so many.
@@ -100,7 +105,7 @@ pub unsafe extern "C" fn __ppoll_chk(
 }
 
 unsafe fn sets_name_ours(count: c_int, sets: [*mut fd_set; 3]) -> bool {
-    if inside::process().is_none() && !inside::is_forked() {
+    if knows_none() {
         return false;
     }
     let named = |set: &*mut fd_set, fd: usize| {
@@ -176,6 +181,9 @@ pub unsafe extern "C" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
+    if op == libc::EPOLL_CTL_ADD {
+        left::is_used(fd);
+    }
     let Some(process) = inside::process() else {
         if op == libc::EPOLL_CTL_ADD {
             inside::claim(fd);

@@ -1,14 +1,18 @@
 //! The life of a socket: socket, bind, listen, accept, connect, shutdown, close, its names, its options.
 
 use std::net::SocketAddr;
-use std::os::fd::{IntoRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, RawFd};
 
 use janus_posix::{Lingering, Sockets, abi};
 use janus_tcp::Instant;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd, ioctl_fionbio};
 
 use crate::core::{Attempt, GoesOn, Inner};
+use crate::descriptors::Descriptors;
+use crate::own::Own;
 use crate::process::Process;
+use crate::pump::Names;
 use crate::rota::CLOSED;
 use crate::{Errno, Result, errno, kernel, own};
 
@@ -111,10 +115,14 @@ impl Process {
     /// # Errors
     /// Linux's.
     pub fn accept4(&self, fd: RawFd, flags: i32, goes_on: GoesOn) -> Result<(RawFd, SocketAddr)> {
+        self.waits_at(fd)?;
         let ours = &self.core.ours;
         let accepted = self
             .core
             .block(fd, goes_on, |sockets, descriptors, socket, now| {
+                if let Some(guest) = accept_guest(sockets, descriptors, socket, flags) {
+                    return Attempt::Done(guest);
+                }
                 // The descriptor first: a connection that has come must not be lost for want of one.
                 let waits = sockets
                     .readiness(now, socket)
@@ -244,10 +252,16 @@ impl Process {
 
     pub(crate) fn close_at_once(&self, fd: RawFd) -> Result<Option<Lingering>> {
         let mut inner = self.core.lock();
+        let socket = inner.descriptors.socket(fd)?;
         let (number, last) = inner.descriptors.take(&self.core.ours, fd)?;
         let lingering = last.map_or(Ok(None), |socket| inner.end(socket))?;
+        let is_shared = inner.succession.has(socket);
         inner.settle();
         drop(inner);
+        if is_shared {
+            // It may be the other program's alone now.
+            self.core.ring_pump();
+        }
         // Last of all, so that the number is not given out again while the socket ends.
         kernel::close(number);
         Ok(lingering)
@@ -428,7 +442,40 @@ impl Process {
     }
 }
 
+/// Takes a connection that another program carries, under a number of the program's, as a descriptor of the kernel's.
+fn accept_guest(
+    sockets: &mut Sockets<'_>,
+    descriptors: &mut Descriptors,
+    socket: i32,
+    flags: i32,
+) -> Option<Result<(RawFd, SocketAddr)>> {
+    let (guest, is_last) = descriptors.take_guest(socket)?;
+    if is_last {
+        let _ = sockets.set_guests(socket, false);
+    }
+    let accepted = (|| {
+        let names = Names::of(guest.as_fd().as_raw_fd()).ok_or(Errno::ECONNABORTED)?;
+        let fd = fcntl_dupfd_cloexec(&guest, 0).map_err(errno)?;
+        if flags & abi::SOCK_CLOEXEC == 0 {
+            fcntl_setfd(&fd, FdFlags::empty()).map_err(errno)?;
+        }
+        ioctl_fionbio(&fd, flags & abi::SOCK_NONBLOCK != 0).map_err(errno)?;
+        // The program's to close.
+        Ok((fd.into_raw_fd(), names.peer))
+    })();
+    Some(accepted)
+}
+
 impl Inner {
+    /// [`accept_guest`] for another process, which has the descriptor itself.
+    pub(crate) fn take_guest(&mut self, socket: i32) -> Option<Own> {
+        let (guest, is_last) = self.descriptors.take_guest(socket)?;
+        if is_last {
+            let _ = self.call(|sockets, _, _| sockets.set_guests(socket, false));
+        }
+        Some(guest)
+    }
+
     fn try_to_listen(&mut self, fd: RawFd, backlog: i32) -> std::result::Result<(), Refused> {
         let listened = self.call(|sockets, descriptors, _| {
             let socket = descriptors.socket(fd)?;
@@ -458,10 +505,8 @@ impl Inner {
             return Ok(());
         }
         let port = address.port();
-        if !self.listening.values().any(|other| *other == port)
-            && let Err(error) = self.seat()?.open_port(address)
-        {
-            return Err(error.raw_os_error().map_or(Errno::EADDRINUSE, Errno));
+        if !self.is_open(port) {
+            self.open_outside(address)?;
         }
         self.listening.insert(socket, port);
         Ok(())
@@ -471,6 +516,7 @@ impl Inner {
     pub(crate) fn end(&mut self, socket: i32) -> Result<Option<Lingering>> {
         self.close_port(socket);
         self.kernel_parts.remove(&socket);
+        self.descriptors.forget_guests(socket);
         self.told.remove(&socket);
         self.call(|sockets, _, now| sockets.close_lingering(now, socket))
     }
@@ -478,8 +524,13 @@ impl Inner {
     /// A socket listens no more.
     fn close_port(&mut self, socket: i32) {
         self.queues.remove(&socket);
-        if let Some(port) = self.listening.remove(&socket)
-            && !self.listening.values().any(|other| *other == port)
+        let port = self.listening.get(&socket).copied();
+        let was_open = port.is_some_and(|port| self.is_open(port));
+        self.listening.remove(&socket);
+        self.succession.forget(socket);
+        if let Some(port) = port
+            && was_open
+            && !self.is_open(port)
             && let Some(seat) = &mut self.seat
         {
             seat.close_port(port);

@@ -4,15 +4,18 @@
 //! to the parent by the channel, and is carried there (`pump`). What listens has a queue that all children share, made before the first fork:
 //! the placeholder becomes the end of it that connections are taken from.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{MutexGuard, PoisonError};
 
 use janus_posix::abi;
-use rustix::io::DupFlags;
+use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::io::{DupFlags, ioctl_fionbio};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 
 use crate::core::Inner;
+use crate::legacy::{self, Legacy};
 use crate::poll::Polled;
 use crate::process::Process;
 use crate::pump::{Names, Queue};
@@ -43,6 +46,8 @@ enum Word {
     Uses = 1,
     /// It accepts from it.
     Accepts = 2,
+    /// It becomes another program, which is to listen there itself: the other end of the mark comes along.
+    Leaves = 3,
 }
 
 /// A fork that is about to be: made ready for both sides of it.
@@ -57,7 +62,11 @@ struct Channel {
     parents: OwnedFd,
     childs: OwnedFd,
     inherited: Vec<Inherited>,
+    legacies: Legacies,
 }
+
+/// Descriptions of the sockets that listen, for a program that the child may become; none where no other program may have their ports.
+type Legacies = HashMap<i32, Box<[u8]>>;
 
 /// A child, as its parent sees it.
 pub(crate) struct Forked {
@@ -72,6 +81,7 @@ pub(crate) struct Forked {
 pub struct Child {
     channel: OwnedFd,
     inherited: Vec<Inherited>,
+    legacies: Legacies,
     /// Children of its own have the same.
     shared: bool,
 }
@@ -84,6 +94,8 @@ pub(crate) enum Told {
     Claimed(i32, OwnedFd),
     /// A socket that is to be accepted from for it.
     Accepts(i32),
+    /// A socket that another program, which the child becomes, is to have too, and the other end of its mark.
+    Leaves(i32, OwnedFd),
     /// The child has ended, or has become another program.
     Gone,
 }
@@ -110,6 +122,10 @@ impl Process {
         if inherited.is_empty() {
             return None;
         }
+        let legacies = match self.core.shares_ports {
+            true => inner.legacies(),
+            false => Legacies::new(),
+        };
         for connection in &inherited {
             inner.descriptors.hold(connection.socket);
         }
@@ -124,6 +140,7 @@ impl Process {
             parents,
             childs,
             inherited,
+            legacies,
         })
     }
 
@@ -169,6 +186,16 @@ impl Process {
 }
 
 impl Inner {
+    /// Descriptions of all that listens.
+    fn legacies(&mut self) -> Legacies {
+        let listening: Vec<i32> = self.listening.keys().copied().collect();
+        let all = self.call(|sockets, _, now| {
+            let mut text = |socket| Some((socket, Legacy::of(sockets, now, socket).ok()?.text()));
+            Ok(listening.into_iter().filter_map(&mut text).collect())
+        });
+        all.unwrap_or_default()
+    }
+
     /// Connections, and what listens: each with the queue that children take from.
     fn inherited(&mut self) -> Result<Vec<Inherited>> {
         let mut all = self.descriptors.all();
@@ -234,12 +261,14 @@ impl Fork<'_> {
             parents,
             childs,
             inherited,
+            legacies,
         } = channel?;
         // Closed just now.
         let _ = parents.into_raw_fd();
         Some(Child {
             channel: childs,
             inherited,
+            legacies,
             shared: false,
         })
     }
@@ -288,6 +317,42 @@ impl Child {
             process.core.ours.is_not(name.fd);
         }
         Ok(())
+    }
+
+    /// It becomes another program: what listens and is not closed by that is left to it, as marks. How many descriptors that are. If it stays
+    /// what it is, it can claim them yet.
+    pub fn leaves(&self, process: &Process) -> usize {
+        let legacies = self.legacies.iter();
+        let left = legacies.map(|(socket, text)| self.leave(process, *socket, text));
+        // Without room for a mark the next program has a socket that is of no use to it.
+        left.map(|left| left.unwrap_or(0)).sum()
+    }
+
+    fn leave(&self, process: &Process, socket: i32, text: &[u8]) -> Result<usize> {
+        let ours = &process.core.ours;
+        let mut names: Vec<&Inherited> = self.inherited.iter().collect();
+        names.retain(|it| it.socket == socket && !kernel::closes_on_exec(it.fd));
+        let Some(first) = names.first() else {
+            return Ok(0);
+        };
+        let nonblocking = match ours.has(first.fd) {
+            true => first.nonblocking,
+            // It was claimed, and may have been changed since.
+            false => {
+                let flags = fcntl_getfl(kernel::named(first.fd)?).map_err(errno)?;
+                flags.contains(OFlags::NONBLOCK)
+            }
+        };
+        let (mark, other) = legacy::mark(text)?;
+        ioctl_fionbio(&mark, nonblocking).map_err(errno)?;
+        // A parent that is gone listens no more, and need not know.
+        let _ = self.tell(socket, Word::Leaves, Some(&other));
+        for name in &names {
+            let number = kernel::duplicate_to(&mark, name.fd, DupFlags::empty())?;
+            let _ = number.into_raw_fd();
+            ours.is(name.fd);
+        }
+        Ok(names.len())
     }
 
     /// The child closes these descriptors, or puts others in their place. False: one of them is the channel's, and all is over.
@@ -346,6 +411,7 @@ impl Forked {
             return Told::Accepts(socket);
         }
         match end {
+            Some(end) if text as u8 == Word::Leaves as u8 => Told::Leaves(socket, own::keep(end)),
             Some(end) => Told::Claimed(socket, own::keep(end)),
             None => {
                 let held = self.held.iter().position(|held| *held == socket);

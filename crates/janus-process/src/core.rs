@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::RawFd;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use janus::Seat;
@@ -13,9 +14,10 @@ use crate::descriptors::{Descriptors, Ours};
 use crate::epoll::KernelParts;
 use crate::held::Held;
 use crate::loans::Loans;
-use crate::pump::Queue;
+use crate::pump::{Post, Queue};
 use crate::rota::{Rota, Sleepers, Turns};
 use crate::sleep::Slept;
+use crate::succession::Succession;
 use crate::traffic::Counted;
 use crate::{Errno, Result};
 
@@ -35,6 +37,11 @@ pub(crate) struct Core {
     pub(crate) counted: Counted,
     /// Held over a fork, and by the pump except while it waits. Taken before the others.
     pub(crate) forks: Mutex<()>,
+    /// Whether other programs may listen at the same ports.
+    pub(crate) shares_ports: bool,
+    /// Whether there are sockets that were taken over from another program and at which no thread has waited.
+    pub(crate) has_unused: Arc<AtomicBool>,
+    pub(crate) pump: OnceLock<Arc<Post>>,
 }
 
 /// Everything that the lock guards.
@@ -50,6 +57,7 @@ pub(crate) struct Inner {
     pub(crate) told: HashSet<i32>,
     /// The queue of each socket that listened when the process forked.
     pub(crate) queues: HashMap<i32, Queue>,
+    pub(crate) succession: Succession,
     pub(crate) kernel_parts: KernelParts,
     last_turn: Instant,
 }
@@ -77,6 +85,8 @@ impl<R> Attempt<R> {
 
 impl Core {
     pub(crate) fn new(seat: Seat) -> Result<Core> {
+        let shares_ports = seat.shares_ports();
+        let has_unused = Arc::new(AtomicBool::new(false));
         let wakes_by = seat.wakes_by().map_err(|_| Errno::EMFILE)?;
         let inner = Inner {
             last_turn: seat.now(),
@@ -87,6 +97,7 @@ impl Core {
             listening: HashMap::new(),
             told: HashSet::new(),
             queues: HashMap::new(),
+            succession: Succession::new(has_unused.clone()),
             kernel_parts: KernelParts::new(),
         };
         Ok(Core {
@@ -95,12 +106,22 @@ impl Core {
             loans: Mutex::default(),
             counted: Counted::default(),
             forks: Mutex::default(),
+            shares_ports,
+            has_unused,
+            pump: OnceLock::new(),
         })
     }
 
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.rota.lock()
+    }
+
+    /// Something has changed about a listener that other programs have too.
+    pub(crate) fn ring_pump(&self) {
+        if let Some(pump) = self.pump.get() {
+            pump.looks_at_shared();
+        }
     }
 
     /// A call that never waits.

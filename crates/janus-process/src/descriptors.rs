@@ -1,13 +1,15 @@
 //! Which of the process's descriptors are ours, and the socket behind each. They are the kernel's numbers: copies of one placeholder, a
 //! socket that is never used, so that what slips past us meets an unconnected socket and not somebody's file.
 
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::{DupFlags, FdFlags, dup, fcntl_dupfd_cloexec, fcntl_getfd, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::{Errno, Result, errno, kernel, own};
+use crate::own::{self, Own};
+use crate::{Errno, Result, errno, kernel};
 
 /// Descriptors are below this; more than `fs.nr_open` lets a process have by default.
 pub(crate) const FDS_MAX: usize = 1 << 20;
@@ -28,6 +30,8 @@ pub(crate) struct Descriptors {
     open: Vec<Option<Open>>,
     /// How many descriptors have each socket, by its number.
     names: Vec<u32>,
+    /// Connections that another program carries, by the listening socket where they are to be accepted.
+    guests: HashMap<i32, VecDeque<Own>>,
 }
 
 impl Ours {
@@ -43,6 +47,11 @@ impl Ours {
     /// In a forked child: a mark that is not true any more.
     pub(crate) fn is_not(&self, fd: RawFd) {
         self.set(fd, false);
+    }
+
+    /// In a forked child: a mark that is true again.
+    pub(crate) fn is(&self, fd: RawFd) {
+        self.set(fd, true);
     }
 
     /// All of them.
@@ -91,6 +100,7 @@ impl Descriptors {
             placeholder: placeholder.map_err(errno)?,
             open: Vec::new(),
             names: Vec::new(),
+            guests: HashMap::new(),
         })
     }
 
@@ -105,6 +115,15 @@ impl Descriptors {
     /// The lowest from `least` on.
     fn reserve_from(&self, least: RawFd, close_on_exec: bool) -> Result<OwnedFd> {
         copy(&self.placeholder, least, close_on_exec)
+    }
+
+    /// A descriptor for a socket, in the place of what has this number.
+    pub(crate) fn place(&self, number: RawFd, close_on_exec: bool) -> Result<OwnedFd> {
+        let flags = match close_on_exec {
+            true => DupFlags::CLOEXEC,
+            false => DupFlags::empty(),
+        };
+        within(Ok(kernel::duplicate_to(&self.placeholder, number, flags)?))
     }
 
     /// Another name of what is at a number, the lowest from `least` on: of an epoll instance, its kernel's part has it too.
@@ -167,8 +186,34 @@ impl Descriptors {
         Ok((open.fd, last))
     }
 
+    /// Puts a connection among those that are to be accepted at a socket.
+    pub(crate) fn put_guest(&mut self, socket: i32, guest: Own) {
+        self.guests.entry(socket).or_default().push_back(guest);
+    }
+
+    /// Takes one, and says whether it was the last.
+    pub(crate) fn take_guest(&mut self, socket: i32) -> Option<(Own, bool)> {
+        let guests = self.guests.get_mut(&socket)?;
+        let guest = guests.pop_front();
+        let last = guests.is_empty();
+        if last {
+            self.guests.remove(&socket);
+        }
+        guest.map(|guest| (guest, last))
+    }
+
+    /// The socket is gone, and they with it.
+    pub(crate) fn forget_guests(&mut self, socket: i32) {
+        self.guests.remove(&socket);
+    }
+
+    /// How many descriptors have a socket, and others that hold it.
+    pub(crate) fn names(&self, socket: i32) -> u32 {
+        self.names.get(socket as usize).copied().unwrap_or(0)
+    }
+
     pub(crate) fn has_names(&self, socket: i32) -> bool {
-        (self.names.get(socket as usize)).is_some_and(|names| *names > 0)
+        self.names(socket) > 0
     }
 
     /// A name more for a socket that has one, and no descriptor: it lasts.

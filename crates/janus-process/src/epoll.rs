@@ -90,6 +90,9 @@ impl Process {
     /// # Errors
     /// Linux's.
     pub fn epoll_ctl(&self, epfd: RawFd, op: i32, fd: RawFd, event: Event) -> Result<()> {
+        if op == abi::EPOLL_CTL_ADD {
+            self.waits_at(fd)?;
+        }
         let mut inner = self.core.lock();
         let done = match self.has(fd) {
             true => inner.own_ctl(epfd, op, fd, event),

@@ -8,6 +8,7 @@
 
 #![deny(unsafe_code)]
 
+mod address;
 mod bell;
 mod calls;
 mod children;
@@ -18,6 +19,7 @@ mod guardian;
 mod held;
 pub mod interrupts;
 mod kernel;
+mod legacy;
 mod loans;
 mod own;
 mod passing;
@@ -26,6 +28,7 @@ mod process;
 mod pump;
 mod rota;
 mod sleep;
+mod succession;
 mod sync;
 mod traffic;
 mod transfer;
@@ -40,6 +43,7 @@ pub use own::keep;
 pub use poll::Polled;
 pub use process::Process;
 pub use pump::{Names, accept};
+pub use succession::{Stays, left_to_us, marked};
 pub use traffic::Traffic;
 
 /// A result with Linux's error number.

@@ -36,6 +36,7 @@ impl Process {
     /// # Errors
     /// As for `poll`.
     pub fn poll_exactly(&self, polled: &mut [Polled], limit: Option<Duration>) -> Result<usize> {
+        self.waits_at_all(polled);
         let mut pins = Vec::new();
         let told = self.poll_on(polled, limit, &mut pins);
         self.core.let_go(&pins);

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use janus::{BoxError, Builder, Handle, SeatCrew};
 
@@ -103,6 +104,14 @@ impl Process {
         inner.seat().map_or(local, |seat| seat.reachable_at(local))
     }
 
+    /// Time that connections may take to end in order.
+    pub(crate) fn close_time(&self) -> Duration {
+        let mut inner = self.core.lock();
+        inner
+            .seat()
+            .map_or(Duration::ZERO, |seat| seat.close_time())
+    }
+
     /// Closes all that is open, and waits until what was written has been acknowledged, as long as `close_ms` says. From then on every call
     /// says EBADF.
     ///
@@ -124,6 +133,7 @@ impl Process {
             return Ok(());
         };
         drop(pump);
+        self.keeps_ports();
         let open = self.core.lock().descriptors.all();
         for fd in open {
             // Another thread may have closed it.

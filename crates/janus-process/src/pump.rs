@@ -3,9 +3,10 @@
 //! forked children say (`children`), and accepts for them (`queue`).
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use janus_posix::abi;
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
@@ -18,13 +19,17 @@ use crate::poll::Polled;
 use crate::process::Process;
 use crate::{Errno, Result, errno, own};
 
+mod gate;
 mod names;
 mod pair;
 mod queue;
 
 /// Messages of one child until the others are heard.
 const AT_ONCE: usize = 256;
+/// Time between two looks at the end.
+const LOOKS_AT_THE_END: Duration = Duration::from_millis(5);
 
+use gate::Gate;
 pub use names::Names;
 use pair::Pair;
 use queue::Door;
@@ -44,9 +49,11 @@ enum News {
     End,
 }
 
-struct Post {
+pub(crate) struct Post {
     news: Mutex<Vec<News>>,
     bell: OwnedFd,
+    /// There are listeners that other programs have too.
+    has_shared: AtomicBool,
 }
 
 impl Post {
@@ -54,6 +61,16 @@ impl Post {
         let mut all = self.news.lock().unwrap_or_else(PoisonError::into_inner);
         all.push(news);
         drop(all);
+        self.ring();
+    }
+
+    /// Something has changed about a listener that other programs have too.
+    pub(crate) fn looks_at_shared(&self) {
+        self.has_shared.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    fn ring(&self) {
         // It fails when the counter is full, and then the bell rings already.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
@@ -76,13 +93,18 @@ impl Pump {
         let post = Arc::new(Post {
             news: Mutex::default(),
             bell,
+            has_shared: AtomicBool::new(false),
         });
+        let _the_first = core.pump.set(post.clone());
         let carrier = Carrier {
             process: Process::again(core),
             post: post.clone(),
             pairs: Vec::new(),
             doors: Vec::new(),
             children: Vec::new(),
+            gates: Vec::new(),
+            has_heirs: false,
+            ends: None,
         };
         let thread = std::thread::Builder::new().name("janus-pump".into());
         let thread = thread
@@ -156,6 +178,11 @@ struct Carrier {
     pairs: Vec<Pair>,
     doors: Vec<Door>,
     children: Vec<Forked>,
+    gates: Vec<Gate>,
+    /// There have been gates: connections are other programs', and are carried on for a while at the end.
+    has_heirs: bool,
+    /// When it ends, whatever is left: it was told to.
+    ends: Option<Instant>,
 }
 
 impl Carrier {
@@ -167,11 +194,20 @@ impl Carrier {
                 events: abi::POLLIN as i16,
                 revents: 0,
             }];
+            let lines = self.look_at_gates();
+            if self.ends.is_some_and(|at| self.is_done(at)) {
+                break;
+            }
+            polled.extend(lines.iter().map(|(_, line)| Polled {
+                fd: *line,
+                events: abi::POLLIN as i16,
+                revents: 0,
+            }));
             polled.extend(self.children.iter().map(Forked::polled));
+            polled.extend(self.gates.iter().map(Gate::polled));
             polled.extend(self.doors.iter().map(Door::polled));
             polled.extend(self.pairs.iter().flat_map(Pair::polled));
-            let limit = self.doors.iter().filter_map(Door::looks_in).min();
-            match self.wait(&mut polled, limit) {
+            match self.wait(&mut polled, self.limit()) {
                 Ok(()) | Err(Errno::EINTR) => {}
                 // The process has ended.
                 Err(_) => break,
@@ -179,8 +215,13 @@ impl Carrier {
             let core = self.process.core.clone();
             let _no_fork = core.forks.lock().unwrap_or_else(PoisonError::into_inner);
             let (news, rest) = polled.split_at(1);
+            let (said, rest) = rest.split_at(lines.len());
             let (children, rest) = rest.split_at(self.children.len());
+            let (gates, rest) = rest.split_at(self.gates.len());
             let (doors, pairs) = rest.split_at(self.doors.len());
+            for ((socket, line), _) in lines.iter().zip(said).filter(|(_, it)| it.revents != 0) {
+                self.process.hears(*socket, *line);
+            }
             // Pairs first: those that come now have not been looked at.
             let mut seen = pairs.chunks_exact(2);
             let process = &self.process;
@@ -188,14 +229,20 @@ impl Carrier {
                 seen.next()
                     .is_none_or(|seen| pair.carries_on(process, seen))
             });
+            for (gate, _) in (self.gates.iter_mut().zip(gates)).filter(|(_, it)| it.revents != 0) {
+                gate.hands_on(process, &mut self.pairs);
+            }
             self.let_in(doors);
             self.hear(children);
-            if news[0].revents != 0 && !self.open_post() {
-                break;
+            if news[0].revents != 0 {
+                self.open_post();
             }
         }
         for pair in self.pairs.drain(..) {
             pair.end(&self.process);
+        }
+        for gate in self.gates.drain(..) {
+            gate.close(&self.process);
         }
         for door in self.doors.drain(..) {
             door.close(&self.process);
@@ -205,9 +252,57 @@ impl Carrier {
         }
     }
 
+    /// Looks at the listeners that other programs have too. Answers the lines by which these may say something.
+    fn look_at_gates(&mut self) -> Vec<(i32, RawFd)> {
+        if !self.post.has_shared.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        let shared = self.process.shared();
+        let mut lines = Vec::new();
+        for (socket, its) in shared.into_iter().filter(|(_, its)| !its.is_empty()) {
+            self.open_gate(socket);
+            lines.extend(its.into_iter().map(|line| (socket, line)));
+            self.has_heirs = true;
+        }
+        let (process, doors, ends) = (&self.process, &self.doors, self.ends.is_some());
+        self.gates.retain_mut(|gate| {
+            let socket = gate.socket;
+            let has_door = doors.iter().any(|door| door.socket == socket);
+            let is_shared = lines.iter().any(|(of, _)| *of == socket);
+            let stays = gate.looks(process, has_door, ends) && is_shared;
+            if !stays {
+                gate.close(process);
+            }
+            stays
+        });
+        if !lines.is_empty() {
+            self.post.has_shared.store(true, Ordering::Release);
+        }
+        lines
+    }
+
+    fn open_gate(&mut self, socket: i32) {
+        if self.gates.iter().all(|gate| gate.socket != socket) {
+            // Without a descriptor for it, what is not accepted when the program closes it is lost.
+            self.gates.extend(Gate::open(&self.process, socket));
+        }
+    }
+
+    /// Whether nothing is left that is waited for at the end.
+    fn is_done(&self, until: Instant) -> bool {
+        Instant::now() >= until || self.gates.is_empty() && !self.pairs.iter().any(Pair::outlasts)
+    }
+
+    fn limit(&self) -> Option<Duration> {
+        let doors = self.doors.iter().filter_map(Door::looks_in);
+        let gates = self.gates.iter().filter_map(Gate::looks_in);
+        let ends = self.ends.map(|_| LOOKS_AT_THE_END);
+        doors.chain(gates).chain(ends).min()
+    }
+
     /// With nothing to carry and nothing to accept it is no thread that waits for the core.
     fn wait(&self, polled: &mut [Polled], limit: Option<Duration>) -> Result<()> {
-        if !self.pairs.is_empty() || !self.doors.is_empty() {
+        if !self.pairs.is_empty() || !self.doors.is_empty() || !self.gates.is_empty() {
             return self.process.poll(polled, limit).map(|_| ());
         }
         let watched =
@@ -266,7 +361,19 @@ impl Carrier {
                     self.pairs.extend(Pair::new(&self.process, socket, end));
                     self.children[child].lets_go(&self.process, socket);
                 }
+                Told::Leaves(socket, line) => {
+                    self.process.leaves_to(socket, line);
+                    // At once: the child had it, and may have been the last.
+                    self.open_gate(socket);
+                    self.post.has_shared.store(true, Ordering::Release);
+                }
                 Told::Accepts(socket) => {
+                    if let Err(error) = self.process.opens(socket) {
+                        eprintln!(
+                            "janus: a listener that another program has left to this one cannot be opened: {}",
+                            error.text()
+                        );
+                    }
                     let is_open = self.doors.iter().any(|door| door.socket == socket);
                     if !is_open {
                         // One that listens no more has nothing to accept.
@@ -282,8 +389,7 @@ impl Carrier {
         false
     }
 
-    /// False: it was told to end.
-    fn open_post(&mut self) -> bool {
+    fn open_post(&mut self) {
         let _ = rustix::io::read(self.post.bell.as_fd(), &mut [0_u8; 8]);
         let mut news = self
             .post
@@ -294,9 +400,10 @@ impl Carrier {
             match news {
                 News::Carry(pair) => self.pairs.push(pair),
                 News::Hear(child) => self.children.push(child),
-                News::End => return false,
+                News::End => {
+                    self.ends = Some(Instant::now() + self.process.close_time());
+                }
             }
         }
-        true
     }
 }

@@ -60,6 +60,18 @@ def replaced():
     os.execlp("echo", "echo", "replaced")
 
 
+def replaced_while_connected():
+    """Its connection is closed by that, and gets all that was sent."""
+    it = sends_all()
+    sys.stdout.flush()
+    try:
+        os.execl("/nowhere", "nowhere")
+    except OSError as error:
+        print(errno.errorcode[error.errno], flush=True)
+    it.send(b"still here")
+    os.execlp("echo", "echo", "replaced")
+
+
 def forked():
     """A child has files and may begin connections; its parent's are its parent's."""
     with connected() as it:
@@ -91,8 +103,9 @@ def terminated():
 
 
 def replaced_with_sockets():
-    """What does not work on Janus: to become another program with a connection open."""
+    """What does not work on Janus: to become another program with a connection open that it is to have too."""
     it = connected()
+    it.set_inheritable(True)
     try:
         os.execlp("echo", "echo", "replaced")
     except OSError as error:

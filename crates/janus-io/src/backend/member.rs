@@ -165,6 +165,12 @@ impl Ports {
         self.0.has(udp, port)
     }
 
+    /// Says that another member claims this one's ports of TCP soon after its end. The daemon is told nothing at the end then, and keeps them
+    /// for a moment, as those of a member that died.
+    pub fn is_succeeded(&self) {
+        self.0.is_succeeded();
+    }
+
     /// Gives a port back.
     pub fn release(&self, udp: bool, port: u16) {
         self.0.release(udp, port);

@@ -43,17 +43,13 @@ fn answered(port: u16, text: &[u8; 4]) -> i32 {
 }
 
 fn option(fd: c_int, name: c_int) -> c_int {
+    option_of(fd, libc::SOL_SOCKET, name)
+}
+
+pub(crate) fn option_of(fd: c_int, level: c_int, name: c_int) -> c_int {
     let (mut value, mut len) = (0, size_of::<c_int>() as socklen_t);
     // SAFETY: there is room for the value.
-    let got = unsafe {
-        libc::getsockopt(
-            fd,
-            libc::SOL_SOCKET,
-            name,
-            (&raw mut value).cast(),
-            &mut len,
-        )
-    };
+    let got = unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast(), &mut len) };
     assert_eq!(got, 0, "{}", errno());
     value
 }
@@ -118,6 +114,8 @@ pub(crate) fn several() {
     loop {
         match connected(port) {
             Err(libc::ECONNREFUSED) => break,
+            // The listener was closed before the connection was accepted.
+            Err(libc::ECONNRESET) => {}
             Err(error) => panic!("{error}"),
             Ok(fd) => close(fd),
         }

@@ -16,6 +16,7 @@ use libc::{c_char, c_int, c_void, sockaddr_in, socklen_t};
 
 mod accepting;
 mod children;
+mod leaving;
 
 /// Says which part a process is; in none: it is the judge.
 const PART: &str = "LIVES_PART";
@@ -68,15 +69,45 @@ const PARTS: &[(&str, fn())] = &[
     ("signals interrupt what they should", signals),
     ("handlers may call in", handlers),
     ("a program with connections is not replaced", replaced),
+    (
+        "a program is replaced whose sockets that closes",
+        leaving::closed_by_it,
+    ),
+    (
+        "a program alone does not leave what it listens at",
+        leaving::refused_alone,
+    ),
     ("all descriptors are closed", closed),
     ("descriptors run out", out_of_descriptors),
     ("numbers change hands", numbers),
     ("system calls by their numbers", by_number),
 ];
 
+/// Parts of a daemon's members.
+const MEMBERS: &[(&str, fn())] = &[
+    (
+        "a child becomes a program that listens in its place",
+        leaving::to_a_childs_program,
+    ),
+    (
+        "connections that wait are accepted by the next program",
+        leaving::those_that_wait,
+    ),
+    (
+        "a program becomes one that listens in its place",
+        leaving::to_the_program_itself,
+    ),
+];
+/// What these begin.
+const HELPERS: &[(&str, fn())] = &[
+    (leaving::SERVER, leaving::server),
+    (leaving::HEIR, leaving::heir),
+];
+
 fn main() {
     if let Ok(part) = env::var(PART) {
-        let found = PARTS.iter().find(|(name, _)| *name == part);
+        let mut all = PARTS.iter().chain(MEMBERS).chain(HELPERS);
+        let found = all.find(|(name, _)| *name == part);
         return found.expect("a part").1();
     }
     if !library().is_file() {
@@ -94,6 +125,20 @@ fn main() {
         assert!(ends_well(&mut child), "{name}");
         println!("{name}: ok");
     }
+    let socket = leaving::daemon();
+    for (name, _) in MEMBERS {
+        let mut child = Command::new(env::current_exe().expect("a path"))
+            .env(PART, name)
+            .env("LD_PRELOAD", library())
+            .env("JANUS_BACKEND", "daemon")
+            .env("JANUS_DAEMON_SOCKET", &socket)
+            .env("JANUS_PROGRAM_OURS", "any")
+            .spawn()
+            .expect("it runs");
+        assert!(ends_well(&mut child), "{name}");
+        println!("{name}: ok");
+    }
+    let _ = std::fs::remove_file(socket);
 }
 
 /// Cargo builds it for this test, beside it.

@@ -124,6 +124,11 @@ impl Pair {
         }
     }
 
+    /// Whether the other process has ended, or closed it, and bytes may be left.
+    pub(crate) fn outlasts(&self) -> bool {
+        has_hung_up(&self.end)
+    }
+
     /// The connection, and the end: each only while something can come of it.
     pub(crate) fn polled(&self) -> [Polled; 2] {
         let wanted = |reads: &Way, writes: &Way| {

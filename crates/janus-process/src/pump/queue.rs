@@ -52,10 +52,36 @@ impl Queue {
         self.takes.as_fd().as_raw_fd()
     }
 
+    /// Whether connections wait in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        ioctl_fionread(&self.takes).is_ok_and(|waiting| waiting == 0)
+    }
+
+    /// Takes a connection that no child takes any more.
+    pub(crate) fn take_back(&self) -> Option<OwnedFd> {
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        loop {
+            match passing::receive(&self.takes, &mut [0], flags) {
+                Ok((_, Some(end))) => return Some(end),
+                // That there are others before this one.
+                Ok((1.., None)) => {}
+                _ => return None,
+            }
+        }
+    }
+
     /// Whether who finds it empty waits.
     pub(crate) fn wait(&self, waits: bool) -> Result<()> {
         ioctl_fionbio(&self.takes, !waits).map_err(errno)
     }
+}
+
+/// A connection that was accepted for another process.
+pub(super) enum Accepted {
+    /// Under a name of our own.
+    Ours(RawFd),
+    /// One that another program carries.
+    Guest(Own),
 }
 
 /// A listener whose connections go to children. Of several that wait exclusively (EPOLLEXCLUSIVE) the kernel wakes one: if that closes its
@@ -133,7 +159,11 @@ impl Door {
             }
             match process.accept_for_another(self.fd) {
                 // If it cannot be handed on, its peer is told of an end.
-                Ok(fd) => pairs.extend(self.hand_on(process, fd)),
+                Ok(Accepted::Ours(fd)) => pairs.extend(self.hand_on(process, fd)),
+                Ok(Accepted::Guest(end)) => {
+                    let fd = Some(end.as_fd());
+                    let _ = passing::send(&self.gives, &[0], fd, SendFlags::DONTWAIT);
+                }
                 Err(Errno::EAGAIN) => return true,
                 Err(Errno::EMFILE | Errno::ENOMEM) => {
                     std::thread::sleep(DESCRIPTORS_AGAIN);
@@ -175,8 +205,8 @@ impl Door {
 }
 
 impl Process {
-    /// Accepts a connection under a name of our own.
-    fn accept_for_another(&self, listener: RawFd) -> Result<RawFd> {
+    /// Accepts a connection for another process.
+    pub(super) fn accept_for_another(&self, listener: RawFd) -> Result<Accepted> {
         let mut inner = self.core.lock();
         let (socket, waits) = inner.call(|sockets, descriptors, now| {
             let socket = descriptors.socket(listener)?;
@@ -187,12 +217,19 @@ impl Process {
         if !waits {
             return Err(Errno::EAGAIN);
         }
+        if let Some(guest) = inner.take_guest(socket) {
+            return Ok(Accepted::Guest(guest));
+        }
         let fd = own::keep(inner.descriptors.reserve(true)?);
         let accepted = inner.call(|sockets, _, _| sockets.accept4(socket, abi::SOCK_NONBLOCK));
         let accepted = match accepted {
             Ok((new, _)) => {
                 self.core.counted.socket();
-                Ok(inner.descriptors.put(&self.core.ours, fd, new))
+                Ok(Accepted::Ours(inner.descriptors.put(
+                    &self.core.ours,
+                    fd,
+                    new,
+                )))
             }
             Err(error) => {
                 own::forget(fd.as_raw_fd());

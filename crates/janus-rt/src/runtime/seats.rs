@@ -198,6 +198,26 @@ impl Seat {
         }
     }
 
+    /// Whether other programs may listen at the same ports of TCP as this one: it is a daemon's member, and its settings name a group (key
+    /// `daemon_group`).
+    pub fn shares_ports(&self) -> bool {
+        let shared = &self.shard.ctx.shared;
+        shared.member.is_some() && shared.settings.get().daemon_group.is_some()
+    }
+
+    /// Says that another program listens at this one's open ports soon after its end: what opens connections there meanwhile is dropped, and comes
+    /// again. No effect where no daemon has the device.
+    pub fn is_succeeded(&self) {
+        if let Some(member) = &self.shard.ctx.shared.member {
+            member.is_succeeded();
+        }
+    }
+
+    /// Time that connections may take to end in order: key `close_ms`.
+    pub fn close_time(&self) -> Duration {
+        self.shard.ctx.shared.settings.get().close
+    }
+
     /// The address at which a client outside reaches what listens on `local`.
     pub fn reachable_at(&self, local: SocketAddr) -> SocketAddr {
         self.shard.ctx.reachable_at(local)

@@ -80,6 +80,8 @@ struct State {
     /// Queues that are open.
     open: usize,
     listens: bool,
+    /// Another member claims the ports soon after this one's end.
+    succeeded: bool,
 }
 
 struct Refusal {
@@ -142,6 +144,7 @@ impl Line {
                 released: VecDeque::new(),
                 open: 0,
                 listens: false,
+                succeeded: false,
             }),
             changed: Condvar::new(),
             counters,
@@ -244,6 +247,10 @@ impl Line {
                 state.released.pop_front();
             }
         }
+    }
+
+    pub(super) fn is_succeeded(&self) {
+        self.lock().succeeded = true;
     }
 
     fn bit(&self, udp: bool, port: u16, change: impl FnOnce(&AtomicU64, u64) -> u64) -> bool {
@@ -458,13 +465,14 @@ impl Berth {
             return true;
         };
         let listens = state.listens;
-        let says = link.send(&Message::Leave, &[]);
+        // A member that is succeeded does not say so: its ports are kept then.
+        let says = !state.succeeded && link.send(&Message::Leave, &[]).is_ok();
         if self.line.packets.lent && state.daemon == 1 {
             // Heard no more; the daemon hears its end once nothing of the memory is used.
             let _ = shutdown(link.as_fd(), Shutdown::Read);
             return false;
         }
-        if !listens || says.is_err() {
+        if !listens || !says {
             let _ = shutdown(link.as_fd(), Shutdown::Both);
         }
         let gone = |state: &mut State| listens && state.link.is_some();

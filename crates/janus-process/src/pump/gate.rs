@@ -1,0 +1,114 @@
+//! A listener that this program has in common with another (`succession`), as the pump sees it. When no process of this program accepts there any
+//! more, connections that have come go to the other one, as on a socket of the kernel's that both have: they are carried there.
+
+use std::os::fd::{AsFd, RawFd};
+use std::time::{Duration, Instant};
+
+use janus_posix::abi;
+
+use super::names::Names;
+use super::pair::Pair;
+use super::queue::Accepted;
+use crate::poll::Polled;
+use crate::process::Process;
+use crate::{Errno, Result, own};
+
+/// Connections of one listener until the others have their turn.
+const AT_ONCE: usize = 16;
+/// Packets that were under way when the program closed its listener have come by then, in most networks.
+const QUIET: Duration = Duration::from_millis(100);
+/// Handshakes that have begun are over by then.
+const HANDSHAKES: Duration = Duration::from_secs(1);
+
+pub(super) struct Gate {
+    pub(super) socket: i32,
+    /// A name of it, our own: it listens for as long as the gate is there.
+    fd: RawFd,
+    /// Children have accepted there.
+    had_children: bool,
+    /// When something came last, once the program has closed it.
+    closed: Option<Instant>,
+    /// Connections go to the other program.
+    hands_over: bool,
+}
+
+impl Gate {
+    pub(super) fn open(process: &Process, socket: i32) -> Result<Gate> {
+        Ok(Gate {
+            socket,
+            fd: process.name_of_our_own(socket)?,
+            had_children: false,
+            closed: None,
+            hands_over: false,
+        })
+    }
+
+    /// Looks who accepts there: children if there is a door, and this process unless its names are gone. False: it is over.
+    pub(super) fn looks(&mut self, process: &Process, has_door: bool, ends: bool) -> bool {
+        self.had_children |= has_door;
+        let common = process.state_of(self.socket);
+        let is_closed = ends || common.names <= 1 + u32::from(has_door);
+        if is_closed && self.closed.is_none() {
+            self.closed = Some(Instant::now());
+            if !common.awaits_heir {
+                process.rests(self.socket);
+            }
+        }
+        let is_left = self.closed.is_some() || self.had_children && !has_door;
+        self.hands_over = is_left && common.has_heir;
+        if self.hands_over && common.waits && !has_door {
+            process.passes_on_queued(self.socket);
+        }
+        let may_go = common.has_heir || common.awaits_heir;
+        let quiet = if common.half_open { HANDSHAKES } else { QUIET };
+        let is_quiet = self.closed.is_some_and(|at| at.elapsed() >= quiet);
+        self.closed.is_none() || may_go && (common.waits || !is_quiet)
+    }
+
+    /// Time until it is to be looked at again, whatever happens.
+    pub(super) fn looks_in(&self) -> Option<Duration> {
+        self.closed.map(|_| QUIET / 5)
+    }
+
+    pub(super) fn polled(&self) -> Polled {
+        Polled {
+            fd: if self.hands_over { self.fd } else { -1 },
+            events: abi::POLLIN as i16,
+            revents: 0,
+        }
+    }
+
+    /// Hands over what has come.
+    pub(super) fn hands_on(&mut self, process: &Process, pairs: &mut Vec<Pair>) {
+        for _ in 0..AT_ONCE {
+            match process.accept_for_another(self.fd) {
+                Ok(Accepted::Ours(fd)) => {
+                    self.closed = self.closed.map(|_| Instant::now());
+                    // If it cannot be handed over, its peer is told of an end.
+                    pairs.extend(self.hand_over(process, fd));
+                }
+                // That program carries it; its peer is told of an end if it cannot be passed on.
+                Ok(Accepted::Guest(end)) => _ = process.passes_on(self.socket, end.as_fd()),
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn hand_over(&self, process: &Process, fd: RawFd) -> Result<Pair> {
+        let handed = (|| {
+            let names = Names {
+                local: process.getsockname(fd)?,
+                peer: process.getpeername(fd)?,
+            };
+            let (theirs, ours) = super::pair(Some(names))?;
+            process.passes_on(self.socket, theirs.as_fd())?;
+            Ok(own::keep(ours))
+        })();
+        let handed: Result<_> = handed.inspect_err(|_: &Errno| process.close_name_of_our_own(fd));
+        Ok(Pair::of(fd, handed?))
+    }
+
+    pub(super) fn close(&self, process: &Process) {
+        process.close_name_of_our_own(self.fd);
+    }
+}

@@ -1,0 +1,241 @@
+//! A server that is replaced by another program while it serves: both are of a group of a daemon's, and the new one is left what the old one listens at.
+
+use std::fs;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
+
+use crate::library;
+use crate::peers;
+use crate::prefork::PYTHON;
+use crate::running::Running;
+use crate::web::{self, asked, counted};
+use crate::world::{DEVICE, PROGRAM, Transcript, World, compare};
+
+const LONG: Duration = Duration::from_secs(30);
+/// Time in which what was begun has begun.
+const PAUSE: Duration = Duration::from_millis(400);
+
+/// The daemon that has the device, where Janus has it.
+fn daemon(world: &World) -> Option<Running> {
+    if !world.is_janus() {
+        return None;
+    }
+    let mut command = Command::new(library::janus());
+    command.args(["daemon", "--socket", &world.path("io.sock")]);
+    command.env("JANUS_BACKEND", "tap");
+    command.env("JANUS_TAP_NAME", DEVICE);
+    command.env("JANUS_TAP_KERNEL_ADDRESS", "none");
+    command.env("JANUS_ADDRESS", format!("{PROGRAM}/24"));
+    let mut daemon = Running::start(command, "janus daemon");
+    daemon.says("programs may join");
+    Some(daemon)
+}
+
+/// A program of the daemon's group.
+fn member(world: &World, words: &[&str]) -> Running {
+    let mut command = world.command(words);
+    if world.is_janus() {
+        command.env_remove("JANUS_TAP_NAME");
+        command.env_remove("JANUS_ADDRESS");
+        command.env("JANUS_BACKEND", "daemon");
+        command.env("JANUS_DAEMON_SOCKET", world.path("io.sock"));
+        command.env("JANUS_DAEMON_GROUP", "web");
+        // A file is fetched slowly when its server ends.
+        command.env("JANUS_CLOSE_MS", "5000");
+    }
+    Running::start(command, &words.join(" "))
+}
+
+/// The process whose number is in a file, other than this one.
+fn process(world: &World, file: &str, other: Option<Pid>) -> Pid {
+    let begin = Instant::now();
+    loop {
+        let text = fs::read_to_string(world.path(file)).unwrap_or_default();
+        let number = text.trim_end().parse().ok().and_then(Pid::from_raw);
+        match number {
+            Some(pid) if text.ends_with('\n') && number != other => return pid,
+            _ => assert!(begin.elapsed() < LONG, "{file} has `{text}`"),
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn signal(pid: Pid, signal: Signal) {
+    kill_process(pid, signal).expect("it is there");
+}
+
+/// Ends the load, whatever becomes of the test.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Processes that were started together; they are killed if their test ends before they do.
+struct Group(Pid);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = kill_process_group(self.0, Signal::KILL);
+    }
+}
+
+/// Waits until a process has ended. Who is to be told of that may not have asked yet.
+fn until_ended(pid: Pid) {
+    let begin = Instant::now();
+    let file = format!("/proc/{}/stat", pid.as_raw_nonzero());
+    while fs::read_to_string(&file).is_ok_and(|stat| !stat.contains(") Z ")) {
+        assert!(begin.elapsed() < LONG, "{file} is there");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// What nginx's documentation says of how its program is replaced, with a pause between the steps. The number of the new master process.
+fn replaced(world: &World, old: Pid, pause: Duration) -> Pid {
+    signal(old, Signal::USR2);
+    let new = process(world, "pid", Some(old));
+    assert_eq!(process(world, "pid.oldbin", None), old);
+    thread::sleep(pause);
+    signal(old, Signal::WINCH);
+    thread::sleep(pause);
+    signal(old, Signal::QUIT);
+    // The new one is told by that that it may be replaced in its turn.
+    until_ended(old);
+    new
+}
+
+/// The new program is sent away, and the old one serves again.
+fn taken_back(world: &World, old: Pid) {
+    signal(old, Signal::USR2);
+    let new = process(world, "pid", Some(old));
+    thread::sleep(PAUSE);
+    signal(new, Signal::QUIT);
+    until_ended(new);
+    assert_eq!(process(world, "pid", Some(new)), old);
+}
+
+/// Does this while `ab` asks for a page again and again. What it counts each time.
+fn while_asked<R>(world: &World, page: &str, act: impl FnOnce() -> R) -> (Transcript, R) {
+    let asks = || counted(world, &["-n", "400", "-c", "8"], page);
+    let (wanted, ends) = (asks(), AtomicBool::new(false));
+    let acted = thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let mut rounds = 0;
+            while !ends.load(Ordering::Relaxed) {
+                assert_eq!(asks(), wanted, "after {rounds} rounds");
+                rounds += 1;
+            }
+            rounds
+        });
+        let load_ends = Ends(&ends);
+        thread::sleep(PAUSE / 2);
+        let acted = act();
+        thread::sleep(PAUSE);
+        drop(load_ends);
+        let rounds = load.join().expect("ab ends");
+        assert!(rounds > 1, "{rounds}");
+        acted
+    });
+    (wanted, acted)
+}
+
+/// Replaces nginx while a file is fetched that takes longer than that.
+fn replaced_under_a_fetch(world: &World, old: Pid, pause: Duration) -> (Transcript, Pid) {
+    let (out, url) = (world.path("got"), format!("http://{PROGRAM}:80/big"));
+    let words = ["curl", "-sS", "--limit-rate", "1M", "-o", &out, &url];
+    let (said, new) = thread::scope(|scope| {
+        let fetch = scope.spawn(|| world.peer(&words).well().to_string());
+        thread::sleep(PAUSE / 2);
+        let new = replaced(world, old, pause);
+        (fetch.join().expect("curl ends"), new)
+    });
+    let got = fs::read(&out).expect("what was fetched");
+    (said + &peers::told("big", &got), new)
+}
+
+/// The end of a server, and of the daemon that it was a member of. Lines of its begin with a time and the number of a process.
+fn ended(server: Running, daemon: Option<Running>) -> Transcript {
+    let ended = server.end();
+    let words = |line: &str| Some(format!("\n{}", line.split_once(": ")?.1));
+    let mut said = ended.code;
+    said.extend(ended.err.lines().filter_map(words));
+    if let Some(daemon) = daemon {
+        let ended = daemon.terminated().well();
+        assert!(ended.out.contains("0 died, 0 cut off"), "{ended}");
+    }
+    said
+}
+
+fn nginx(world: &World) -> Transcript {
+    let daemon = daemon(world);
+    let (prefix, config) = (
+        world.path(""),
+        web::nginx_config(world, "worker_processes 3"),
+    );
+    // It minds USR2 once its parent is gone, and not before, and becomes the program by the name that it was started by.
+    let starts = format!(
+        "$(command -v nginx) -p {prefix} -c {config} -e stderr & while ! [ -s {prefix}pid ]; do sleep 0.05; done"
+    );
+    let server = member(world, &["setsid", "sh", "-c", &starts]);
+    let first = process(world, "pid", None);
+    let _all = Group(getpgid(Some(first)).expect("it runs"));
+    thread::sleep(PAUSE);
+    let mut said = asked(world, 80);
+    let page = format!("http://{PROGRAM}:80/index.html");
+    let (loaded, (fetched, last)) = while_asked(world, &page, || {
+        let (fetched, second) = replaced_under_a_fetch(world, first, PAUSE);
+        let (again, third) = replaced_under_a_fetch(world, second, Duration::ZERO);
+        taken_back(world, third);
+        (fetched + &again, third)
+    });
+    said += &(loaded + &fetched);
+    said += &asked(world, 80);
+    signal(last, Signal::QUIT);
+    said + &ended(server, daemon)
+}
+
+#[test]
+fn nginx_is_replaced_by_a_new_program() {
+    let needs = ["nginx -v", "curl --version", "ab -V", "wrk --version"];
+    compare(&needs, nginx);
+}
+
+fn gunicorn(world: &World) -> Transcript {
+    let daemon = daemon(world);
+    world.file("app.py", PYTHON);
+    let at = format!("{PROGRAM}:8083");
+    let line = format!("setsid gunicorn --log-level critical -p pid -w 3 -b {at} app:app");
+    let words: Vec<&str> = line.split(' ').collect();
+    let server = member(world, &words);
+    let mut last = process(world, "pid", None);
+    let _all = Group(getpgid(Some(last)).expect("it runs"));
+    peers::answers(8083);
+    let page = format!("http://{at}/index.html");
+    let (mut said, last) = while_asked(world, &page, || {
+        for _ in 0..2 {
+            signal(last, Signal::USR2);
+            let new = process(world, "pid.2", Some(last));
+            thread::sleep(2 * PAUSE);
+            signal(last, Signal::TERM);
+            until_ended(last);
+            // It takes the other name once it finds that it is alone.
+            last = process(world, "pid", Some(last));
+            assert_eq!(last, new);
+        }
+        last
+    });
+    said += &world.peer(&["curl", "-sS", &page]).well().to_string();
+    signal(last, Signal::TERM);
+    said + &ended(server, daemon)
+}
+
+#[test]
+fn gunicorn_is_replaced_by_a_new_program() {
+    compare(&["gunicorn --version", "curl --version", "ab -V"], gunicorn);
+}
