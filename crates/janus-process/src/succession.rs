@@ -352,13 +352,13 @@ impl Process {
     /// The program has closed a listener, and the others have it alone.
     pub(crate) fn rests(&self, socket: i32) {
         let mut inner = self.core.lock();
-        let rested = inner.share(socket, |it| {
+        // A core that has ended has closed it already.
+        let _ = inner.share(socket, |it| {
             it.rests = true;
             if let Some(before) = &it.before {
                 let _ = say(before, Word::Rests, None);
             }
         });
-        let _ = rested;
         inner.settle();
     }
 
