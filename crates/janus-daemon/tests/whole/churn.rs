@@ -137,7 +137,7 @@ fn processes(world: &World, tally: &Tally, port: u16, until: Instant) {
             process.wait().expect("it has ended");
             // Whole, or cut, but nothing else.
             if let Ok(answer) = asks.join().expect("no panic") {
-                assert!(format!("the killed one: {text}") == answer, "{number}");
+                assert!(format!("killed: {text}") == answer, "{number}");
             }
         });
         add(&tally.died, 1);
