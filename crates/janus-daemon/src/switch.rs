@@ -310,14 +310,13 @@ impl Switch {
             core,
             borrower,
         } = Flight::of(frame.key);
-        let place = &mut self.members[usize::from(slot)];
-        let same =
-            |it: &&mut Box<Member>| matches!(it.memory, Memory::Lent(by) if by.get() == borrower);
-        let Some(member) = place.as_mut().filter(same) else {
+        let member = self.members[usize::from(slot)].as_mut();
+        let lent = member.and_then(|it| match it.memory {
+            Memory::Lent(by) if by.get() == borrower => Some((it, by)),
+            _ => None,
+        });
+        let Some((member, by)) = lent else {
             return self.stock.pool.free(frame.buf);
-        };
-        let Memory::Lent(by) = member.memory else {
-            return;
         };
         let Ok(offset) = self.stock.loans.lend(frame.buf, by) else {
             debug_assert!(false, "what was lent is of this memory");
