@@ -1,6 +1,8 @@
 //! The gRPC example, asked by tonic's client over the kernel's sockets: calls side by side, a stream, an error, and an end in the
 //! middle of a stream.
 
+use std::error::Error;
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -93,7 +95,8 @@ fn a_stream_that_was_begun_is_finished() {
     });
 }
 
-/// A call that a connection took is answered. One that finds no connection was never sent, and its error says so.
+/// A call that the server took is answered. One that finds no connection was never sent, and one that crossed the server's
+/// last GOAWAY was turned away whole: each error says so.
 #[test]
 fn it_ends_under_load() {
     let server = Server::start("grpc", |_| {});
@@ -122,6 +125,7 @@ async fn call_until_the_end(at: SocketAddr) -> u64 {
         let text = "one two three".to_owned();
         match client.words(Text { text }).await {
             Ok(answer) => assert_eq!(answer.into_inner().number, 3),
+            Err(status) if was_turned_away(&status) => {}
             Err(status) => {
                 assert!(was_refused(&status), "{answers} answers, then {status:?}");
                 return answers;
@@ -131,11 +135,54 @@ async fn call_until_the_end(at: SocketAddr) -> u64 {
     unreachable!("the server ends");
 }
 
+/// The client's `h2` answers the ping that follows the first GOAWAY before it sends the calls it has begun, and the server's
+/// last GOAWAY names only those it has seen by then. A call that was lost after that has another error: that the connection
+/// ended.
+fn was_turned_away(status: &tonic::Status) -> bool {
+    is_caused_by(status, |error: &h2::Error| {
+        error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR)
+    })
+}
+
+#[test]
+fn a_call_that_was_turned_away_is_told_from_one_that_was_lost() {
+    const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const GOAWAY_BEFORE_THE_FIRST_CALL: &[u8] =
+        &[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    for last_words in [GOAWAY_BEFORE_THE_FIRST_CALL, &[]] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            stream.write_all(SETTINGS).unwrap();
+            let mut asked = Vec::new();
+            while !asked.windows(5).any(|bytes| bytes == b"three") {
+                let mut piece = [0; 4096];
+                let len = stream.read(&mut piece).unwrap();
+                asked.extend_from_slice(&piece[..len]);
+            }
+            stream.write_all(last_words).unwrap();
+        });
+        with_client(at, |mut client| async move {
+            let text = "one two three".to_owned();
+            let status = client.words(Text { text }).await.unwrap_err();
+            let turned_away = !last_words.is_empty();
+            assert_eq!(was_turned_away(&status), turned_away, "{status:?}");
+        });
+        server.join().unwrap();
+    }
+}
+
 fn was_refused(status: &tonic::Status) -> bool {
-    let mut cause = std::error::Error::source(status);
+    is_caused_by(status, |error: &io::Error| {
+        error.kind() == io::ErrorKind::ConnectionRefused
+    })
+}
+
+fn is_caused_by<E: Error + 'static>(status: &tonic::Status, is_it: impl Fn(&E) -> bool) -> bool {
+    let mut cause = status.source();
     while let Some(error) = cause {
-        let io = error.downcast_ref::<std::io::Error>();
-        if io.is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused) {
+        if error.downcast_ref().is_some_and(&is_it) {
             return true;
         }
         cause = error.source();
