@@ -12,7 +12,7 @@ use crate::peers;
 use crate::running::Running;
 use crate::support::privileged::skip;
 use crate::web::{asked, counted, site, start_nginx};
-use crate::world::{PROGRAM, Transcript, World, compare};
+use crate::world::{PROGRAM, Sockets, Transcript, World, compare, compare_by};
 
 const WEB: [&str; 3] = ["curl --version", "ab -V", "wrk --version"];
 
@@ -41,6 +41,11 @@ fn nginx(world: &World) -> Transcript {
 #[test]
 fn nginx_with_workers_is_reloaded() {
     compare(&[&["nginx -v"][..], &WEB].concat(), nginx);
+}
+
+#[test]
+fn workers_of_nginx_are_members_each() {
+    compare_by(Sockets::Member, &[&["nginx -v"][..], &WEB].concat(), nginx);
 }
 
 /// Apache with children that serve a connection at a time, or with children of several threads.
@@ -76,6 +81,14 @@ fn apache_of_processes_with_threads() {
     compare(&needs, |world| apache(world, "event"));
 }
 
+#[test]
+fn apache_of_both_kinds_with_a_daemon() {
+    let needs = [&["apache2 -v"][..], &WEB].concat();
+    compare_by(Sockets::Member, &needs, |world| {
+        apache(world, "prefork") + &apache(world, "event")
+    });
+}
+
 pub(crate) const PYTHON: &str = "def app(environ, start_response):
     body = environ['wsgi.input'].read(int(environ.get('CONTENT_LENGTH') or 0))
     start_response('200 OK', [('Content-Type', 'text/plain')])
@@ -107,6 +120,12 @@ fn gunicorn(world: &World) -> Transcript {
 #[test]
 fn gunicorn_of_three_workers() {
     compare(&["gunicorn --version", "curl --version", "ab -V"], gunicorn);
+}
+
+#[test]
+fn gunicorn_with_a_daemon() {
+    let needs = ["gunicorn --version", "curl --version", "ab -V"];
+    compare_by(Sockets::Member, &needs, gunicorn);
 }
 
 /// A folder below `/usr/lib/postgresql` with the server's programs.

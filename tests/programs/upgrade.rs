@@ -1,52 +1,26 @@
-//! A server that is replaced by another program while it serves: both are of a group of a daemon's, and the new one is left what the old one listens at.
+//! A server that is replaced by another program while it serves: both are members of a daemon, and the new one is left what the old one listens at.
 
 use std::fs;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
 
-use crate::library;
 use crate::peers;
 use crate::prefork::PYTHON;
 use crate::running::Running;
 use crate::web::{self, asked, counted};
-use crate::world::{DEVICE, PROGRAM, Transcript, World, compare};
+use crate::world::{PROGRAM, Sockets, Transcript, World, compare_by};
 
 const LONG: Duration = Duration::from_secs(30);
 /// Time in which what was begun has begun.
 const PAUSE: Duration = Duration::from_millis(400);
 
-/// The daemon that has the device, where Janus has it.
-fn daemon(world: &World) -> Option<Running> {
-    if !world.is_janus() {
-        return None;
-    }
-    let mut command = Command::new(library::janus());
-    command.args(["daemon", "--socket", &world.path("io.sock")]);
-    command.env("JANUS_BACKEND", "tap");
-    command.env("JANUS_TAP_NAME", DEVICE);
-    command.env("JANUS_TAP_KERNEL_ADDRESS", "none");
-    command.env("JANUS_ADDRESS", format!("{PROGRAM}/24"));
-    let mut daemon = Running::start(command, "janus daemon");
-    daemon.says("programs may join");
-    Some(daemon)
-}
-
-/// A program of the daemon's group.
-fn member(world: &World, words: &[&str]) -> Running {
+/// A program that ends slowly where it must: a file is being fetched when it is replaced.
+fn start(world: &World, words: &[&str]) -> Running {
     let mut command = world.command(words);
-    if world.is_janus() {
-        command.env_remove("JANUS_TAP_NAME");
-        command.env_remove("JANUS_ADDRESS");
-        command.env("JANUS_BACKEND", "daemon");
-        command.env("JANUS_DAEMON_SOCKET", world.path("io.sock"));
-        command.env("JANUS_DAEMON_GROUP", "web");
-        // A file is fetched slowly when its server ends.
-        command.env("JANUS_CLOSE_MS", "5000");
-    }
+    command.env("JANUS_CLOSE_MS", "5000");
     Running::start(command, &words.join(" "))
 }
 
@@ -159,21 +133,16 @@ fn replaced_under_a_fetch(world: &World, old: Pid, pause: Duration) -> (Transcri
     (said + &peers::told("big", &got), new)
 }
 
-/// The end of a server, and of the daemon that it was a member of. Lines of its begin with a time and the number of a process.
-fn ended(server: Running, daemon: Option<Running>) -> Transcript {
+/// The end of a server. Lines of its begin with a time and the number of a process.
+fn ended(server: Running) -> Transcript {
     let ended = server.end();
     let words = |line: &str| Some(format!("\n{}", line.split_once(": ")?.1));
     let mut said = ended.code;
     said.extend(ended.err.lines().filter_map(words));
-    if let Some(daemon) = daemon {
-        let ended = daemon.terminated().well();
-        assert!(ended.out.contains("0 died, 0 cut off"), "{ended}");
-    }
     said
 }
 
 fn nginx(world: &World) -> Transcript {
-    let daemon = daemon(world);
     let (prefix, config) = (
         world.path(""),
         web::nginx_config(world, "worker_processes 3"),
@@ -182,7 +151,7 @@ fn nginx(world: &World) -> Transcript {
     let starts = format!(
         "$(command -v nginx) -p {prefix} -c {config} -e stderr & while ! [ -s {prefix}pid ]; do sleep 0.05; done"
     );
-    let server = member(world, &["setsid", "sh", "-c", &starts]);
+    let server = start(world, &["setsid", "sh", "-c", &starts]);
     let first = process(world, "pid", None);
     let _all = Group(getpgid(Some(first)).expect("it runs"));
     thread::sleep(PAUSE);
@@ -197,22 +166,21 @@ fn nginx(world: &World) -> Transcript {
     said += &(loaded + &fetched);
     said += &asked(world, 80);
     signal(last, Signal::QUIT);
-    said + &ended(server, daemon)
+    said + &ended(server)
 }
 
 #[test]
 fn nginx_is_replaced_by_a_new_program() {
     let needs = ["nginx -v", "curl --version", "ab -V", "wrk --version"];
-    compare(&needs, nginx);
+    compare_by(Sockets::Member, &needs, nginx);
 }
 
 fn gunicorn(world: &World) -> Transcript {
-    let daemon = daemon(world);
     world.file("app.py", PYTHON);
     let at = format!("{PROGRAM}:8083");
     let line = format!("setsid gunicorn --log-level critical -p pid -w 3 -b {at} app:app");
     let words: Vec<&str> = line.split(' ').collect();
-    let server = member(world, &words);
+    let server = start(world, &words);
     let mut last = process(world, "pid", None);
     let _all = Group(getpgid(Some(last)).expect("it runs"));
     peers::answers(8083);
@@ -232,10 +200,11 @@ fn gunicorn(world: &World) -> Transcript {
     });
     said += &world.peer(&["curl", "-sS", &page]).well().to_string();
     signal(last, Signal::TERM);
-    said + &ended(server, daemon)
+    said + &ended(server)
 }
 
 #[test]
 fn gunicorn_is_replaced_by_a_new_program() {
-    compare(&["gunicorn --version", "curl --version", "ab -V"], gunicorn);
+    let needs = ["gunicorn --version", "curl --version", "ab -V"];
+    compare_by(Sockets::Member, &needs, gunicorn);
 }

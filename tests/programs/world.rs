@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -21,6 +22,8 @@ pub const PROGRAM: &str = "192.0.2.1";
 pub const PEER: &str = "192.0.2.2";
 /// The program's device.
 pub const DEVICE: &str = "janus0";
+const ADDRESS: &str = "192.0.2.1/24";
+const TAP: [(&str, &str); 2] = [("JANUS_BACKEND", "tap"), ("JANUS_TAP_NAME", DEVICE)];
 /// Time between two looks at the kernel's tables.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -31,6 +34,8 @@ pub enum Sockets {
     Preloaded,
     /// Janus's: `janus run` has started it.
     Run,
+    /// Janus's: the library is preloaded, and a daemon has the device.
+    Member,
     /// The kernel's.
     Kernel,
 }
@@ -86,6 +91,21 @@ impl World {
         }
     }
 
+    /// The daemon that has the device, if one is to have it.
+    fn daemon(&self) -> Option<Running> {
+        (self.sockets == Sockets::Member).then(|| {
+            let mut command = Command::new(library::janus());
+            command.args(["daemon", "--socket", &self.path("io.sock")]);
+            command.env("JANUS_TAP_KERNEL_ADDRESS", "none");
+            command.envs(TAP.into_iter().chain([("JANUS_ADDRESS", ADDRESS)]));
+            let mut daemon = Running::start(command, "janus daemon");
+            daemon.says("programs may join");
+            let everybody = fs::Permissions::from_mode(0o755);
+            fs::set_permissions(&self.dir, everybody).expect("it is ours");
+            daemon
+        })
+    }
+
     /// A file in the world's directory.
     pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         let path = self.dir.join(name);
@@ -126,13 +146,15 @@ impl World {
     }
 
     fn settings(&self) -> Vec<(&'static str, OsString)> {
-        let mut settings: Vec<(&str, OsString)> = vec![
-            ("JANUS_BACKEND", "tap".into()),
-            ("JANUS_TAP_NAME", DEVICE.into()),
-            ("JANUS_ADDRESS", format!("{PROGRAM}/24").into()),
-            ("JANUS_PROGRAM_REPORT", "on".into()),
-        ];
-        if self.sockets == Sockets::Preloaded {
+        let mut settings: Vec<(&str, OsString)> = vec![("JANUS_PROGRAM_REPORT", "on".into())];
+        if self.sockets == Sockets::Member {
+            settings.push(("JANUS_BACKEND", "daemon".into()));
+            settings.push(("JANUS_DAEMON_SOCKET", self.path("io.sock").into()));
+        } else {
+            settings.extend(TAP.map(|(key, value)| (key, value.into())));
+            settings.push(("JANUS_ADDRESS", ADDRESS.into()));
+        }
+        if self.sockets != Sockets::Run {
             settings.push(("LD_PRELOAD", library::library().into()));
         }
         settings
@@ -258,7 +280,12 @@ fn transcript(
         }
         let watch = Watch::start();
         running::forget_reports();
+        let daemon = world.daemon();
         let said = scenario(&world);
+        if let Some(daemon) = daemon {
+            let ended = daemon.terminated().well();
+            assert!(ended.out.contains("0 died, 0 cut off"), "{ended}");
+        }
         let kernels = watch.end();
         assert!(
             kernels.is_empty(),
@@ -280,6 +307,7 @@ pub fn in_world(sockets: Sockets, needs: &[&str], scenario: fn(&World)) -> Resul
         let world = World::new(sockets);
         run("ip -V")?;
         world.lay_out();
+        let _daemon = world.daemon();
         scenario(&world);
         Ok(())
     })?

@@ -1,17 +1,21 @@
-//! The one process there is: started by the first call that needs it, ended when the program exits, not there in a forked child.
+//! The one process there is: started by the first call that needs it, ended when the program exits. A forked child has none, or another of its own.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::ptr::{self, null_mut};
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use std::sync::{Mutex, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
-use janus::{Builder, Runtime};
+use janus::{BoxError, Builder, Handle, Runtime};
 use janus_process::{Child, Errno, Fork, Process, Result};
 use libc::c_int;
 
-static PROCESS: OnceLock<Option<Process>> = OnceLock::new();
-/// This is a child that was forked from the process: what its memory says of connections is the parent's.
-static FORKED: AtomicBool = AtomicBool::new(false);
+/// Null before it is started, and in a forked child that has none of its own. It is there for ever.
+static PROCESS: AtomicPtr<Process> = AtomicPtr::new(null_mut());
+/// In a forked child, its parent's: what its memory says of connections.
+static PARENTS: AtomicPtr<Process> = AtomicPtr::new(null_mut());
+/// Held while the process is started; whether that failed.
+static STARTS: Mutex<bool> = Mutex::new(false);
 /// The thread that ends the process, by its number; 0 as long as none does.
 static ENDER: AtomicI32 = AtomicI32::new(0);
 /// In a forked child, what it may use of its parent's connections.
@@ -28,15 +32,15 @@ thread_local! {
 /// The process, which is started if it is not there yet.
 ///
 /// # Errors
-/// ENETDOWN when it cannot be started (the reason was printed), EBADF in a forked child.
+/// ENETDOWN when it cannot be started (the reason was printed), EBADF in a forked child that has none of its own.
 pub fn get() -> Result<&'static Process> {
+    if let Some(process) = started() {
+        return Ok(process);
+    }
     if is_forked() {
         return Err(Errno::EBADF);
     }
-    PROCESS
-        .get_or_init(start)
-        .as_ref()
-        .ok_or(Errno(libc::ENETDOWN))
+    start(Process::start)
 }
 
 /// Builds the process by `builder` once it is needed, for libraries with a device of their own. No effect from the second time on, or once
@@ -45,18 +49,24 @@ pub fn built_by(builder: fn() -> Builder) {
     let _the_first_counts = BUILT_BY.set(builder);
 }
 
-/// Whether this is a child that was forked from the process that has the connections.
+/// Whether this is a child that was forked from a process with connections. It may have a process of its own.
+#[inline]
 pub fn is_forked() -> bool {
-    FORKED.load(Ordering::Relaxed)
+    !PARENTS.load(Ordering::Relaxed).is_null()
 }
 
-/// The process if it has been started, and not in a forked child.
+/// The process if it has been started; in a forked child its own.
 #[inline]
 pub fn started() -> Option<&'static Process> {
-    match PROCESS.get() {
-        Some(Some(process)) if !is_forked() => Some(process),
-        _ => None,
-    }
+    // SAFETY: null, or there for ever.
+    unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
+}
+
+/// In a forked child, its parent's process, of which it has the memory.
+#[inline]
+fn parents() -> Option<&'static Process> {
+    // SAFETY: as above.
+    unsafe { PARENTS.load(Ordering::Relaxed).as_ref() }
 }
 
 /// Keeps the thread for as long as another one ends the process. The kernel's sockets are open to the last moment of a process, so no
@@ -80,21 +90,34 @@ fn this_thread() -> i32 {
     unsafe { libc::gettid() }
 }
 
-fn start() -> Option<Process> {
+/// Starts the process by `start`, once.
+fn start(
+    start: impl FnOnce(Builder) -> std::result::Result<Process, BoxError>,
+) -> Result<&'static Process> {
+    static REGISTERED: Once = Once::new();
+    let mut failed = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
+    match started() {
+        Some(process) => return Ok(process),
+        None if *failed => return Err(Errno(libc::ENETDOWN)),
+        None => {}
+    }
     let builder = BUILT_BY.get().map_or_else(Runtime::builder, |by| by());
-    match Process::start(builder) {
+    match start(builder) {
         Ok(process) => {
             // SAFETY: both functions are there for as long as the library is, which is never unloaded with them registered: the C library
-            // keeps it then.
-            unsafe {
+            // keeps it then. A forked child has them from its parent.
+            REGISTERED.call_once(|| unsafe {
                 libc::atexit(at_exit);
                 libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child));
-            }
-            Some(process)
+            });
+            let process: &'static Process = Box::leak(Box::new(process));
+            PROCESS.store(ptr::from_ref(process).cast_mut(), Ordering::Release);
+            Ok(process)
         }
         Err(error) => {
             eprintln!("janus: {error}");
-            None
+            *failed = true;
+            Err(Errno(libc::ENETDOWN))
         }
     }
 }
@@ -105,7 +128,9 @@ pub fn end() {
     let Some(process) = started() else { return };
     // The process has no handle any more once it has ended: this is said once.
     if process.handle().is_some_and(|it| it.program_report()) {
-        eprintln!("janus: {}", process.traffic());
+        // In one piece: its like may end at the same time.
+        let line = format!("janus: {}\n", process.traffic());
+        eprint!("{line}");
     }
     ENDER.store(this_thread(), Ordering::Relaxed);
     if let Err(error) = process.end() {
@@ -136,11 +161,13 @@ extern "C" fn after_fork() {
 }
 
 extern "C" fn in_child() {
-    // A child of a child has what that had.
-    if FORKED.swap(true, Ordering::Relaxed) {
-        return;
+    ENDER.store(0, Ordering::Relaxed);
+    let parents = PROCESS.swap(null_mut(), Ordering::Relaxed);
+    // A child of a child that has no process of its own has what that had.
+    if !parents.is_null() {
+        PARENTS.store(parents, Ordering::Relaxed);
+        *child() = FORK.take().and_then(Fork::in_child);
     }
-    *child() = FORK.take().and_then(Fork::in_child);
 }
 
 fn child() -> std::sync::MutexGuard<'static, Option<Child>> {
@@ -150,13 +177,13 @@ fn child() -> std::sync::MutexGuard<'static, Option<Child>> {
 /// Whether a descriptor of a forked child was a socket of its parent's.
 #[inline]
 pub fn was_parents(fd: c_int) -> bool {
-    is_forked() && matches!(PROCESS.get(), Some(Some(process)) if process.has(fd))
+    parents().is_some_and(|process| process.has(fd))
 }
 
 /// In a forked child: makes a descriptor that was a connection of its parent's one of the kernel's that does the same. False: it was none.
 #[cold]
 pub fn claims(fd: c_int) -> bool {
-    let Some(Some(process)) = PROCESS.get() else {
+    let Some(process) = parents() else {
         return false;
     };
     child()
@@ -164,10 +191,29 @@ pub fn claims(fd: c_int) -> bool {
         .is_some_and(|child| child.claims(process, fd))
 }
 
+/// In a forked child: whether a descriptor was a listener of its parent's that a process of the child's own may have.
+pub fn may_serve(fd: c_int) -> bool {
+    is_forked() && child().as_ref().is_some_and(|child| child.may_serve(fd))
+}
+
+/// In a forked child: makes a descriptor that was a listener of its parent's one of a process of the child's own, if a daemon has the device. False: it is
+/// what it was.
+#[cold]
+pub fn serves(fd: c_int) -> bool {
+    let Some(parents) = parents() else {
+        return false;
+    };
+    let started =
+        |parent: &Handle, permit| start(|builder| Process::start_in_child(builder, parent, permit));
+    child()
+        .as_ref()
+        .is_some_and(|child| child.serves(parents, fd, started).is_ok())
+}
+
 /// In a forked child: descriptors are closed, or others are put in their place.
 #[cold]
 pub fn child_closes(first: c_int, last: c_int) {
-    let (Some(Some(process)), mut child) = (PROCESS.get(), child()) else {
+    let (Some(process), mut child) = (parents(), child()) else {
         return;
     };
     process.closes_in_child(first, last);
@@ -180,7 +226,7 @@ pub fn child_closes(first: c_int, last: c_int) {
 /// In a forked child that becomes another program: leaves to that what its parent listens at. How many descriptors that are.
 #[cold]
 pub fn child_leaves() -> usize {
-    let Some(Some(process)) = PROCESS.get() else {
+    let Some(process) = parents() else {
         return 0;
     };
     child().as_ref().map_or(0, |child| child.leaves(process))

@@ -2,11 +2,10 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
-use janus_shm::{Claim, Hello, Message, Mode, Received, Share, Welcome, is_agreed_on};
+use janus_shm::{Claim, Hello, Message, Mode, Permit, Received, Share, Welcome, is_agreed_on};
 use rustix::io::Errno;
 
 use crate::MEMBERS_MAX;
@@ -19,6 +18,8 @@ use crate::switch::Switch;
 const MESSAGES_MAX: usize = 64;
 /// Programs that are let in at a time.
 const ASK_AT_ONCE: usize = 16;
+/// Places of programs whose users may have nothing, and that have not said yet why they are to be taken in.
+const STRANGERS_MAX: usize = 8;
 /// Bursts that a member may yet send when it leaves: more than are in its rings.
 const FAREWELL_TURNS: usize = 1024;
 
@@ -47,6 +48,9 @@ impl Switch {
                 }
             }
         }
+        let asks = self.members.iter().flatten();
+        let asks = asks.filter(|it| it.stage == Stage::Asks && !self.door.admits(it.user));
+        let mut strangers = asks.count();
         for _ in 0..ASK_AT_ONCE {
             let Some(link) = self.door.next() else {
                 break;
@@ -58,8 +62,12 @@ impl Switch {
                 continue;
             };
             match Member::new(link) {
+                Ok(member) if !self.door.admits(member.user) && strangers >= STRANGERS_MAX => {}
                 // Whoever may have nothing is told so once it has said hello.
-                Ok(member) => *place = Some(Box::new(member)),
+                Ok(member) => {
+                    strangers += usize::from(!self.door.admits(member.user));
+                    *place = Some(Box::new(member));
+                }
                 Err(error) => eprintln!("janus: a program that asks cannot be told of: {error}"),
             }
         }
@@ -149,7 +157,8 @@ impl Switch {
     }
 
     fn welcomes(&mut self, slot: Slot, member: &mut Member, hello: &Hello) -> Result<(), Breach> {
-        if !self.door.admits(member.user) {
+        let permit = hello.permit.as_ref();
+        if !self.door.admits(member.user) && !permit.is_some_and(|it| self.door.honours(it)) {
             let why = "no port is allowed to this user: `janus daemon --allow` names who may what";
             let _ = member.say(&refused(0, Errno::ACCESS, why.into()));
             return Err(Breach::Words("its user may have no port"));
@@ -196,20 +205,24 @@ impl Switch {
         if member.stage == Stage::Asks {
             return Err(Breach::Words("it claims before it has presented itself"));
         }
-        if let Err((errno, why)) = self.may_claim(member, claim.address) {
+        if let Err((errno, why)) = self.may_claim(member, claim) {
             return member.say(&refused(number, errno, why));
         }
         let port = Port {
             udp: claim.udp,
             number: claim.address.port(),
         };
-        let given = match claim.share == Share::Join && !claim.udp {
-            true => {
-                let (user, name) = (member.user, claim.group.clone());
-                let name = Name { user, name };
-                (self.ports).join(slot, member.identity, port.number, &name)
+        let group = (claim.share != Share::Alone && !claim.udp).then(|| match &claim.permit {
+            Some(permit) => (permit.user, permit.group.clone()),
+            None => (member.user, claim.group.clone()),
+        });
+        let group = group.map(|(user, name)| Name { user, name });
+        let given = match &group {
+            Some(name) => {
+                let reserve = claim.share == Share::Reserve;
+                (self.ports).join(slot, member.identity, port.number, name, reserve)
             }
-            false => self.ports.claim(slot, port),
+            None => self.ports.claim(slot, port),
         };
         match given {
             Some(given) => {
@@ -219,11 +232,16 @@ impl Switch {
                 };
                 member.claims.insert(number, given);
                 let port = given.number;
-                member.say(&Message::Granted { number, port })
+                let permit = group.map(|it| self.door.seals.permit(it.user, &it.name, port));
+                member.say(&Message::Granted {
+                    number,
+                    port,
+                    permit,
+                })
             }
             None => {
                 let but = match claim.share {
-                    Share::Join => ", or of another group",
+                    Share::Join | Share::Reserve => ", or of another group",
                     Share::Alone => "",
                 };
                 let why = format!("port {} is another program's{but}", port.number);
@@ -232,18 +250,23 @@ impl Switch {
         }
     }
 
-    fn may_claim(&self, member: &Member, address: SocketAddr) -> Result<(), (Errno, String)> {
-        let (ip, port) = (address.ip(), address.port());
+    fn may_claim(&self, member: &Member, claim: &Claim) -> Result<(), (Errno, String)> {
+        let (ip, port) = (claim.address.ip(), claim.address.port());
         if !ip.is_unspecified() && !self.identity.has(ip) {
             let why = format!("{ip} is no address of the daemon's device");
             return Err((Errno::ADDRNOTAVAIL, why));
         }
-        if port != 0 && !self.door.allows(member.user, port) {
+        let is_left = |it: &Permit| it.port == port && !claim.udp && self.door.honours(it);
+        let is_allowed = match &claim.permit {
+            Some(permit) => is_left(permit),
+            None => port == 0 || self.door.allows(member.user, port),
+        };
+        if !is_allowed {
             let user = member.user;
             let why = format!("port {port} is not allowed to user {user} (`janus daemon --allow`)");
             return Err((Errno::ACCESS, why));
         }
-        if member.claims.len() >= CLAIMS_MAX {
+        if member.claims.len() >= CLAIMS_MAX && !member.claims.contains_key(&claim.number) {
             return Err((Errno::NOBUFS, format!("{CLAIMS_MAX} ports are claimed")));
         }
         Ok(())

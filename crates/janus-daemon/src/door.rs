@@ -7,13 +7,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use janus_shm::Link;
+use janus_shm::{Link, Permit};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
     socket_with,
 };
 
 use crate::quota::Quotas;
+use crate::seal::Seals;
 use crate::{Rule, Settings};
 
 /// How long a daemon that was killed may take to be gone.
@@ -29,6 +30,7 @@ pub(crate) struct Door {
     /// Programs are members yet: the next daemon is to know by what it finds here that it follows one.
     pub(crate) is_left: bool,
     rules: Vec<Rule>,
+    pub(crate) seals: Seals,
     pub(crate) quotas: Quotas,
 }
 
@@ -62,15 +64,12 @@ impl Door {
         if follows {
             fs::remove_file(&path).map_err(|error| says(error, "is in the way"))?;
         }
+        let seals = Seals::open(&path)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(family, kind, flags, None)?;
         bind(&socket, &address).map_err(|errno| says(errno.into(), "cannot be made"))?;
-        // Where others may claim something they must be able to ask; the kernel says who asks.
-        let mode = match settings.allow.is_empty() {
-            true => 0o600,
-            false => 0o666,
-        };
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode))
+        // Any user may have a permit, and the kernel says who asks.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666))
             .map_err(|error| says(error, "cannot be given its rights"))?;
         listen(&socket, BACKLOG)?;
         Ok(Door {
@@ -79,6 +78,7 @@ impl Door {
             follows,
             is_left: false,
             rules: settings.allow.clone(),
+            seals,
             quotas: Quotas::new(&settings.limits),
         })
     }
@@ -93,6 +93,11 @@ impl Door {
     /// Whether this user has anything to ask for.
     pub(crate) fn admits(&self, user: u32) -> bool {
         is_trusted(user) || self.rules.iter().any(|rule| concerns(rule, user))
+    }
+
+    /// Whether the bearer of a permit has what its giver may have.
+    pub(crate) fn honours(&self, permit: &Permit) -> bool {
+        self.seals.is_ours(permit) && self.allows(permit.user, permit.port)
     }
 
     /// Whether this user may have the port.

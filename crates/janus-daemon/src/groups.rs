@@ -31,6 +31,8 @@ struct Seat {
     identity: u32,
     /// Else it has connections at most.
     listens: bool,
+    /// It gets new ones only while none of the others does.
+    reserve: bool,
 }
 
 struct Group {
@@ -65,9 +67,9 @@ pub(crate) struct Groups {
 }
 
 impl Seat {
-    fn weight(&self, class: usize, key: (u64, u64)) -> (u64, Slot) {
+    fn weight(&self, class: usize, key: (u64, u64)) -> (bool, u64, Slot) {
         let words = [class as u64, self.identity.into()];
-        (siphash_1_3(key, words), self.slot)
+        (!self.reserve, siphash_1_3(key, words), self.slot)
     }
 }
 
@@ -128,8 +130,15 @@ impl Groups {
         }
     }
 
-    /// A member listens at a port together with others of its group. False: others have it.
-    pub(crate) fn join(&mut self, port: u16, slot: Slot, identity: u32, name: &Name) -> bool {
+    /// A member listens at a port together with others of its group, or says that it listens otherwise than before. False: others have it.
+    pub(crate) fn join(
+        &mut self,
+        port: u16,
+        slot: Slot,
+        identity: u32,
+        name: &Name,
+        reserve: bool,
+    ) -> bool {
         let other = |it: &Group| it.name != *name;
         if self.groups.get(&port).is_some_and(other) && !self.dissolve(port, slot) {
             return false;
@@ -144,6 +153,7 @@ impl Groups {
             slot,
             identity,
             listens: true,
+            reserve,
         });
         group.divide(self.key);
         true
@@ -329,7 +339,7 @@ mod tests {
     fn group(slots: &[Slot]) -> Groups {
         let mut groups = Groups::new();
         for slot in slots {
-            assert!(groups.join(80, *slot, 100 + u32::from(*slot), &name(7, "web")));
+            assert!(groups.join(80, *slot, 100 + u32::from(*slot), &name(7, "web"), false));
         }
         groups
     }
@@ -346,7 +356,7 @@ mod tests {
             let share = three.iter().filter(|it| **it == Some(slot)).count();
             assert!((40..140).contains(&share), "{slot} has {share}");
         }
-        groups.join(80, 3, 103, &name(7, "web"));
+        groups.join(80, 3, 103, &name(7, "web"), false);
         let four = owners(&groups);
         let moved: Vec<_> = three.iter().zip(&four).filter(|(a, b)| a != b).collect();
         assert!((20..120).contains(&moved.len()), "{}", moved.len());
@@ -361,19 +371,41 @@ mod tests {
             ..Groups::new()
         };
         for (slot, identity) in [(0, 102), (1, 100), (2, 101)] {
-            next.join(80, slot, identity, &name(7, "web"));
+            next.join(80, slot, identity, &name(7, "web"), false);
         }
         let had = |it: Option<Slot>| it.map(|slot| (slot + 1) % 3);
         assert!(three.iter().zip(owners(&next)).all(|(a, b)| had(*a) == b));
     }
 
     #[test]
+    fn a_reserve_serves_while_none_else_does() {
+        let mut groups = group(&[0, 1]);
+        let web = name(7, "web");
+        groups.join(80, 0, 100, &web, true);
+        assert!(owners(&groups).iter().all(|it| *it == Some(1)));
+        assert_eq!(groups.next(1, &flow(1), true).map(|it| it.slot), Some(0));
+        groups.release(80, 1);
+        assert!(owners(&groups).iter().all(|it| *it == Some(0)));
+        groups.join(80, 2, 102, &web, false);
+        assert!(owners(&groups).iter().all(|it| *it == Some(2)));
+        groups.gone(2);
+        assert!(owners(&groups).iter().all(|it| *it == Some(0)));
+        groups.join(80, 1, 101, &web, false);
+        groups.join(80, 0, 100, &web, false);
+        let both = owners(&groups);
+        assert!(both.contains(&Some(0)) && both.contains(&Some(1)));
+    }
+
+    #[test]
     fn a_group_is_its_users_and_who_is_in_no_other_may_join_it() {
         let mut groups = group(&[0]);
-        assert!(!groups.join(80, 1, 1, &name(8, "web")), "another user's");
-        assert!(!groups.join(80, 1, 1, &name(7, "mail")), "another's");
+        assert!(
+            !groups.join(80, 1, 1, &name(8, "web"), false),
+            "another user's"
+        );
+        assert!(!groups.join(80, 1, 1, &name(7, "mail"), false), "another's");
         assert!(!groups.dissolve(80, 1), "it is listened at");
-        assert!(groups.join(80, 1, 1, &name(7, "web")));
+        assert!(groups.join(80, 1, 1, &name(7, "web"), false));
         groups.release(80, 0);
         assert!(groups.has(80, 0) && groups.is_heard(80));
         assert!(!groups.dissolve(80, 0), "another listens");
@@ -385,7 +417,7 @@ mod tests {
         assert_eq!(groups.gone(1), [gone(true, false)]);
         assert!(!groups.is_heard(80));
         assert!(
-            groups.join(80, 2, 1, &name(8, "web")),
+            groups.join(80, 2, 1, &name(8, "web"), false),
             "the first has left it"
         );
         assert!(!groups.has(80, 0));
@@ -445,7 +477,7 @@ mod tests {
         let stray = groups.strays.get(&last).copied().expect("the youngest");
         groups.gone(stray.slot);
         assert_eq!(groups.strays.get(&last), None);
-        groups.join(80, stray.slot, 9, &name(7, "web"));
+        groups.join(80, stray.slot, 9, &name(7, "web"), false);
         for slot in [0, 1, 2] {
             groups.gone(slot);
         }

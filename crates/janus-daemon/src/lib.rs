@@ -17,6 +17,7 @@ mod member;
 mod ports;
 mod publisher;
 mod quota;
+mod seal;
 mod statistics;
 mod steer;
 mod stock;

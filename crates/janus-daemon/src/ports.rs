@@ -108,13 +108,15 @@ impl Ports {
         identity: u32,
         number: u16,
         name: &Name,
+        reserve: bool,
     ) -> Option<u16> {
         let (udp, mut port) = (false, number);
         if number == 0 {
             port = self.any(udp)?;
         }
         let (number, port) = (port, Port { udp, number: port });
-        if self.is_anothers(slot, port) || !self.groups.join(number, slot, identity, name) {
+        if self.is_anothers(slot, port) || !self.groups.join(number, slot, identity, name, reserve)
+        {
             return None;
         }
         self.claimed.remove(&port);
@@ -328,7 +330,7 @@ mod tests {
             name: "web".into(),
         };
         for slot in [1, 2, 3] {
-            assert_eq!(ports.join(slot, slot.into(), 80, &name), Some(80));
+            assert_eq!(ports.join(slot, slot.into(), 80, &name, false), Some(80));
         }
         assert_eq!(ports.claim(4, tcp(80)), None, "alone");
         ports.release(3, tcp(80));
@@ -342,9 +344,9 @@ mod tests {
         assert_eq!(ports.claim(4, tcp(80)), Some(80), "it is released");
         ports.gone(3, Some(now + KEPT));
         assert_eq!(ports.owner(tcp(80)), Owner::Member(4));
-        assert_eq!(ports.join(5, 5, 80, &name), None);
+        assert_eq!(ports.join(5, 5, 80, &name, false), None);
         ports.gone(4, None);
-        assert_eq!(ports.join(5, 5, 80, &name), Some(80));
+        assert_eq!(ports.join(5, 5, 80, &name, false), Some(80));
         ports.gone(5, Some(now + KEPT));
         assert_eq!(ports.owner(tcp(80)), Owner::Kept);
     }

@@ -3,7 +3,6 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -31,19 +30,20 @@ fn call() -> u64 {
     WAITING.as_ptr().addr() as u64
 }
 
-/// Always rings.
-fn bell() -> Option<c_int> {
-    static BELL: OnceLock<Option<OwnedFd>> = OnceLock::new();
-    let bell = BELL.get_or_init(|| {
-        // SAFETY: the call takes numbers; what it gives has no other owner.
-        unsafe {
-            match libc::eventfd(1, libc::EFD_CLOEXEC) {
-                -1 => None,
-                fd => Some(janus_process::keep(OwnedFd::from_raw_fd(fd))),
-            }
+/// One that rings.
+fn bell() -> Option<OwnedFd> {
+    // SAFETY: the call takes numbers; what it gives has no other owner.
+    unsafe {
+        match libc::eventfd(1, libc::EFD_CLOEXEC) {
+            -1 => None,
+            fd => Some(OwnedFd::from_raw_fd(fd)),
         }
-    });
-    bell.as_ref().map(AsRawFd::as_raw_fd)
+    }
+}
+
+/// In a forked child: none of the threads that waited is there.
+pub(crate) extern "C" fn forget() {
+    WAITING.iter().for_each(|it| it.store(0, Ordering::SeqCst));
 }
 
 /// Waits for an instance of the kernel's by `wait`, which puts events at `into`. `None`: it is Janus's now, and nothing has happened yet.
@@ -106,14 +106,15 @@ pub(crate) fn adopt<R>(epfd: c_int, adopt: impl FnOnce() -> R) -> R {
     if waiting & !ADOPTED != 0
         && let Some(bell) = bell()
     {
-        // SAFETY: the event is there, and the bell is open for ever.
-        unsafe { real::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, bell, &mut event) };
+        let fd = bell.as_raw_fd();
+        // SAFETY: the event is there, and the bell is open until it is taken out.
+        unsafe { real::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, fd, &mut event) };
         let until = Instant::now() + LONG;
         while place.load(Ordering::SeqCst) & !ADOPTED != 0 && Instant::now() < until {
             std::thread::yield_now();
         }
         // SAFETY: as above.
-        unsafe { real::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, bell, null_mut()) };
+        unsafe { real::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, null_mut()) };
     }
     let adopted = adopt();
     place.fetch_and(!ADOPTED, Ordering::SeqCst);

@@ -9,7 +9,7 @@ use libc::{c_int, c_void, sockaddr, socklen_t};
 use janus_c::calls;
 use janus_process::{Errno, Names};
 
-use crate::inside::Inside;
+use crate::inside::{self, Inside};
 use crate::real;
 
 /// Names of what a descriptor stands for, if that is carried.
@@ -41,17 +41,25 @@ pub(crate) unsafe fn accept4(
         if got >= 0 || *libc::__errno_location() != libc::EINVAL || listener(fd).is_none() {
             return got;
         }
-        let _inside = Inside::enter();
+        let inside = Inside::enter();
         match janus_process::accept(fd, flags) {
             Ok((end, peer)) => {
                 if !name.is_null() && calls::tell(Ok(peer), name, len) != 0 {
                     return -1;
                 }
-                end.into_raw_fd()
+                let end = end.into_raw_fd();
+                drop(inside);
+                inside::has_accepted(fd, end);
+                end
             }
             Err(error) => janus_c::fail(error),
         }
     }
+}
+
+/// Whether a descriptor stands for a connection that is carried.
+pub(crate) fn is_there(fd: c_int) -> bool {
+    fd >= 0 && names(fd).is_some()
 }
 
 /// `listen` likewise: it listens already.

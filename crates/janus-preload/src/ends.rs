@@ -100,7 +100,7 @@ unsafe fn prepares_for(program: &Program) -> Option<bool> {
             match why {
                 Stays::Sockets => "its connections are in its memory",
                 Stays::Listeners =>
-                    "what listens is left to the next one only in a daemon's group (set daemon_group)",
+                    "what listens is left to the next one only by a daemon's member (backend = \"daemon\")",
             }
         );
         janus_c::fail(Errno(libc::EBUSY));

@@ -1,12 +1,12 @@
 //! Threads that are in Janus: one in a call of its, and each that was started there. Their calls are libc's.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use janus_process::{Process, interrupts};
 use libc::c_int;
 
-use crate::left;
+use crate::{carried, left, signals, watched};
 
 thread_local! {
     /// How deep this thread is in Janus.
@@ -70,12 +70,29 @@ pub(crate) fn is_kept(fd: c_int) -> bool {
 #[inline]
 pub(crate) fn is_ours_to_use(fd: c_int) -> bool {
     left::is_used(fd);
-    match process() {
-        Some(process) => process.has(fd),
-        None => {
-            claim(fd);
-            false
+    let ours = process().is_some_and(|process| process.has(fd));
+    if !ours {
+        claim(fd);
+    }
+    ours
+}
+
+/// In a forked child: it has taken a connection from the queue that it shares with its like. If it has another one at that time it serves several at once,
+/// and what listens is its own from now on where that can be. A child that has one at a time goes on as it is: none waits at the queue for a child that is
+/// busy.
+pub(crate) fn has_accepted(listener: c_int, connection: c_int) {
+    /// The connection that was taken before.
+    static LAST: AtomicI32 = AtomicI32::new(-1);
+    let last = LAST.swap(connection, Ordering::Relaxed);
+    let has_several = process().is_some() || last != connection && carried::is_there(last);
+    if has_several && janus_c::process::may_serve(listener) {
+        let instances = watched::take_out(listener);
+        let inside = Inside::enter();
+        if janus_c::process::serves(listener) {
+            signals::begin();
         }
+        drop(inside);
+        watched::put_back(listener, instances);
     }
 }
 
@@ -90,7 +107,7 @@ pub(crate) fn claim(fd: c_int) {
 /// In a forked child: it closes these descriptors, or puts others in their place.
 #[inline]
 pub(crate) fn child_closes(first: c_int, last: c_int) {
-    if is_forked() && !is_inside() {
+    if janus_c::process::is_forked() && !is_inside() {
         let _inside = Inside::enter();
         janus_c::process::child_closes(first, last);
     }
@@ -119,9 +136,9 @@ pub(crate) fn process() -> Option<&'static Process> {
     janus_c::process::started()
 }
 
-/// Whether this is a child that was forked from the process that has the connections.
+/// Whether this is a child that was forked from a process with connections, and has none of its own.
 pub(crate) fn is_forked() -> bool {
-    janus_c::process::is_forked()
+    janus_c::process::is_forked() && janus_c::process::started().is_none()
 }
 
 /// Runs a call of Janus's.

@@ -93,7 +93,7 @@ pub(crate) fn take_over() {
     {
         signals::begin();
         for fds in left {
-            if let Err(error) = process.take_over(&fds) {
+            if let Err(error) = process.take_over(&fds, false) {
                 let error = error.text();
                 eprintln!(
                     "janus: a listener that another program has left to this one cannot be had: {error}"

@@ -32,3 +32,4 @@ mod signals;
 mod stdio;
 mod threads;
 mod twins;
+mod watched;

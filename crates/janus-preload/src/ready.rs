@@ -9,7 +9,7 @@ use janus_process::{Process, Result};
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
 use crate::inside::{self, is_ours, is_ours_to_use, ours};
-use crate::{adopted, left, real};
+use crate::{adopted, left, real, watched};
 
 /// While it lives, this thread blocks other signals: what ppoll and its kin do for the length of a wait. (One that comes between the change
 /// and the wait is seen by the wait too, as its handler has run.)
@@ -183,12 +183,12 @@ pub unsafe extern "C" fn epoll_ctl(
 ) -> c_int {
     if op == libc::EPOLL_CTL_ADD {
         left::is_used(fd);
+        inside::claim(fd);
     }
+    // SAFETY: the caller keeps epoll_ctl's contract, here and below.
+    unsafe { watched::note(epfd, op, fd, event) };
     let Some(process) = inside::process() else {
-        if op == libc::EPOLL_CTL_ADD {
-            inside::claim(fd);
-        }
-        // SAFETY: the caller keeps epoll_ctl's contract.
+        // SAFETY: as above.
         return unsafe { real::epoll_ctl(epfd, op, fd, event) };
     };
     if process.has(fd) && !process.has(epfd) {

@@ -3,7 +3,7 @@
 
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::Once;
 
@@ -11,7 +11,7 @@ use janus_process::interrupts;
 use libc::{c_int, c_void, sigaction as Action, sighandler_t, siginfo_t, sigset_t};
 
 use crate::inside::{self, is_inside};
-use crate::real;
+use crate::{adopted, real};
 
 /// Signals are numbered from 1 to this.
 const SIGNALS: usize = 64;
@@ -126,6 +126,8 @@ pub(crate) fn deliver() {
 
 /// Where the undertaker listens; -1 before there is one.
 static UNDERTAKER: AtomicI32 = AtomicI32::new(-1);
+/// The process that it is in.
+static BEGUN_IN: AtomicU32 = AtomicU32::new(0);
 
 /// The process is to be killed by this signal: in order, by a thread of its own, as this one may hold anything.
 fn dies(signal: c_int) {
@@ -153,8 +155,15 @@ fn die_at_once(signal: c_int) {
 
 /// Called once there is something to deliver: from here on handlers are put off, and a deadly signal waits for what is owed.
 pub(crate) fn begin() {
-    static BEGUN: Once = Once::new();
-    BEGUN.call_once(|| {
+    // A forked child has none of its parent's threads.
+    let me = std::process::id();
+    if BEGUN_IN.swap(me, Ordering::Relaxed) != me {
+        static REGISTERED: Once = Once::new();
+        REGISTERED.call_once(|| {
+            // SAFETY: the function is there for as long as the library is.
+            unsafe { libc::pthread_atfork(None, None, Some(adopted::forget)) };
+        });
+        UNDERTAKER.store(-1, Ordering::Release);
         interrupts::delivered_by(deliver);
         // SAFETY: the call takes numbers; what it gives has no other owner.
         let undertaker = unsafe {
@@ -179,7 +188,7 @@ pub(crate) fn begin() {
                 .iter()
                 .for_each(|signal| stand_before_default(*signal));
         }
-    });
+    }
 }
 
 /// Ours comes first where the program leaves a deadly signal to the kernel.

@@ -1,6 +1,6 @@
 //! The life of a socket: socket, bind, listen, accept, connect, shutdown, close, its names, its options.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, RawFd};
 
 use janus_posix::{Lingering, Sockets, abi};
@@ -504,12 +504,13 @@ impl Inner {
         if self.listening.contains_key(&socket) {
             return Ok(());
         }
-        let port = address.port();
-        if !self.is_open(port) {
-            self.open_outside(address)?;
+        let before = self.standing(address.port());
+        self.listening.insert(socket, address.port());
+        let stands = self.stands(before, address);
+        if stands.is_err() {
+            self.listening.remove(&socket);
         }
-        self.listening.insert(socket, port);
-        Ok(())
+        stands
     }
 
     /// The last name of a socket is gone.
@@ -524,16 +525,13 @@ impl Inner {
     /// A socket listens no more.
     fn close_port(&mut self, socket: i32) {
         self.queues.remove(&socket);
-        let port = self.listening.get(&socket).copied();
-        let was_open = port.is_some_and(|port| self.is_open(port));
+        let Some(port) = self.listening.get(&socket).copied() else {
+            return self.succession.forget(socket);
+        };
+        let before = self.standing(port);
         self.listening.remove(&socket);
         self.succession.forget(socket);
-        if let Some(port) = port
-            && was_open
-            && !self.is_open(port)
-            && let Some(seat) = &mut self.seat
-        {
-            seat.close_port(port);
-        }
+        // Where another socket listens yet it is open already. A core that has ended has closed it.
+        let _ = self.stands(before, SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
     }
 }

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{MutexGuard, PoisonError};
 
+use janus::{Handle, Permit};
 use janus_posix::abi;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{DupFlags, ioctl_fionbio};
@@ -63,6 +64,7 @@ struct Channel {
     childs: OwnedFd,
     inherited: Vec<Inherited>,
     legacies: Legacies,
+    handle: Option<Handle>,
 }
 
 /// Descriptions of the sockets that listen, for a program that the child may become; none where no other program may have their ports.
@@ -82,6 +84,8 @@ pub struct Child {
     channel: OwnedFd,
     inherited: Vec<Inherited>,
     legacies: Legacies,
+    /// Its parent's runtime, as far as it is memory.
+    handle: Option<Handle>,
     /// Children of its own have the same.
     shared: bool,
 }
@@ -141,6 +145,7 @@ impl Process {
             childs,
             inherited,
             legacies,
+            handle: self.handle(),
         })
     }
 
@@ -189,11 +194,8 @@ impl Inner {
     /// Descriptions of all that listens.
     fn legacies(&mut self) -> Legacies {
         let listening: Vec<i32> = self.listening.keys().copied().collect();
-        let all = self.call(|sockets, _, now| {
-            let mut text = |socket| Some((socket, Legacy::of(sockets, now, socket).ok()?.text()));
-            Ok(listening.into_iter().filter_map(&mut text).collect())
-        });
-        all.unwrap_or_default()
+        let text = |socket| Some((socket, self.legacy(socket).ok()?));
+        listening.into_iter().filter_map(text).collect()
     }
 
     /// Connections, and what listens: each with the queue that children take from.
@@ -262,6 +264,7 @@ impl Fork<'_> {
             childs,
             inherited,
             legacies,
+            handle,
         } = channel?;
         // Closed just now.
         let _ = parents.into_raw_fd();
@@ -269,6 +272,7 @@ impl Fork<'_> {
             channel: childs,
             inherited,
             legacies,
+            handle,
             shared: false,
         })
     }
@@ -308,15 +312,46 @@ impl Child {
     /// Puts something of the kernel's in the place of all descriptors of a socket.
     fn replace(&self, process: &Process, socket: i32, with: BorrowedFd<'_>) -> Result<()> {
         for name in self.inherited.iter().filter(|it| it.socket == socket) {
-            let flags = match kernel::closes_on_exec(name.fd) {
-                true => DupFlags::CLOEXEC,
-                false => DupFlags::empty(),
-            };
-            // The number is the program's now.
-            let _ = kernel::duplicate_to(with, name.fd, flags)?.into_raw_fd();
+            self.put(with, name.fd)?;
             process.core.ours.is_not(name.fd);
         }
         Ok(())
+    }
+
+    /// Whether a descriptor was a listener at which a process of the child's own may listen.
+    pub fn may_serve(&self, fd: RawFd) -> bool {
+        let mut inherited = self.inherited.iter().filter(|it| it.fd == fd);
+        inherited.any(|it| self.legacies.contains_key(&it.socket))
+    }
+
+    /// Makes a descriptor that was a listener one of the child's own process, with TCP of its own, which is started by `start` if there is none. Connections
+    /// that come there are the child's alone. Nothing is changed if that cannot be.
+    ///
+    /// # Errors
+    /// It was no listener, or there is no daemon that would let the child listen there; what `start` says.
+    pub fn serves<'a>(
+        &self,
+        parents: &Process,
+        fd: RawFd,
+        start: impl FnOnce(&Handle, Permit) -> Result<&'a Process>,
+    ) -> Result<()> {
+        let claimed = self.inherited.iter().find(|it| it.fd == fd);
+        let claimed = claimed.ok_or(Errno::EBADF)?;
+        let text = self.legacies.get(&claimed.socket);
+        let permit = text.and_then(|text| Legacy::from_text(text)?.permit);
+        let (Some(text), Some(permit), Some(handle)) = (text, permit, &self.handle) else {
+            return Err(Errno::EINVAL);
+        };
+        let process = start(handle, permit)?;
+        let names = self.inherited.iter();
+        let names: Vec<RawFd> = (names.filter(|it| it.socket == claimed.socket))
+            .map(|it| it.fd)
+            .collect();
+        self.put_mark(parents, claimed, text, &names)?;
+        for fd in &names {
+            parents.core.ours.is_not(*fd);
+        }
+        process.take_over(&names, true)
     }
 
     /// It becomes another program: what listens and is not closed by that is left to it, as marks. How many descriptors that are. If it stays
@@ -329,12 +364,25 @@ impl Child {
     }
 
     fn leave(&self, process: &Process, socket: i32, text: &[u8]) -> Result<usize> {
-        let ours = &process.core.ours;
         let mut names: Vec<&Inherited> = self.inherited.iter().collect();
         names.retain(|it| it.socket == socket && !kernel::closes_on_exec(it.fd));
         let Some(first) = names.first() else {
             return Ok(0);
         };
+        let fds: Vec<RawFd> = names.iter().map(|it| it.fd).collect();
+        self.put_mark(process, first, text, &fds)?;
+        Ok(names.len())
+    }
+
+    /// Puts a mark in the place of these descriptors, of which `first` is one.
+    fn put_mark(
+        &self,
+        process: &Process,
+        first: &Inherited,
+        text: &[u8],
+        fds: &[RawFd],
+    ) -> Result<()> {
+        let ours = &process.core.ours;
         let nonblocking = match ours.has(first.fd) {
             true => first.nonblocking,
             // It was claimed, and may have been changed since.
@@ -346,13 +394,23 @@ impl Child {
         let (mark, other) = legacy::mark(text)?;
         ioctl_fionbio(&mark, nonblocking).map_err(errno)?;
         // A parent that is gone listens no more, and need not know.
-        let _ = self.tell(socket, Word::Leaves, Some(&other));
-        for name in &names {
-            let number = kernel::duplicate_to(&mark, name.fd, DupFlags::empty())?;
-            let _ = number.into_raw_fd();
-            ours.is(name.fd);
+        let _ = self.tell(first.socket, Word::Leaves, Some(&other));
+        for fd in fds {
+            self.put(&mark, *fd)?;
+            ours.is(*fd);
         }
-        Ok(names.len())
+        Ok(())
+    }
+
+    /// Puts something of the kernel's in the place of a descriptor of the program's.
+    fn put(&self, it: impl AsFd, fd: RawFd) -> Result<()> {
+        let flags = match kernel::closes_on_exec(fd) {
+            true => DupFlags::CLOEXEC,
+            false => DupFlags::empty(),
+        };
+        // The number is the program's now.
+        let _ = kernel::duplicate_to(it, fd, flags)?.into_raw_fd();
+        Ok(())
     }
 
     /// The child closes these descriptors, or puts others in their place. False: one of them is the channel's, and all is over.
@@ -411,7 +469,10 @@ impl Forked {
             return Told::Accepts(socket);
         }
         match end {
-            Some(end) if text as u8 == Word::Leaves as u8 => Told::Leaves(socket, own::keep(end)),
+            Some(end) if text as u8 == Word::Leaves as u8 => {
+                self.accepts.retain(|it| *it != socket);
+                Told::Leaves(socket, own::keep(end))
+            }
             Some(end) => Told::Claimed(socket, own::keep(end)),
             None => {
                 let held = self.held.iter().position(|held| *held == socket);

@@ -334,6 +334,10 @@ impl Turns for Inner {
         all.unwrap_or_default()
     }
 
+    fn is_left_alone(&mut self) {
+        Inner::is_left_alone(self);
+    }
+
     fn sleep(&mut self) -> Result<Option<Option<Duration>>> {
         Ok(self.seat()?.sleep())
     }

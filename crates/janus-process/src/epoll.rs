@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{IntoRawFd, RawFd};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use janus_posix::{EpollEvent, abi};
@@ -112,6 +113,9 @@ impl Process {
         into: &mut [Event],
         limit: Option<Duration>,
     ) -> Result<usize> {
+        if self.core.has_unused.load(Ordering::Relaxed) {
+            self.serves_again();
+        }
         let mut pinned = None;
         let told = self.epoll_wait_on(epfd, into, limit, &mut pinned);
         self.core.let_go(pinned.as_slice());

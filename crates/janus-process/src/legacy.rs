@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 
+use janus::Permit;
 use janus_posix::{Sockets, abi};
 use janus_tcp::Instant;
 use rustix::net::{
@@ -25,7 +26,7 @@ use crate::{Errno, Result, errno, kernel};
 /// Opens the name of a mark.
 const MARK: &[u8] = b"janus-legacy/";
 /// Opens a description; another version's is not read.
-const VERSION: &[u8] = b"janus-legacy-1\0";
+const VERSION: &[u8] = b"janus-legacy-2\0";
 /// More than any description takes.
 const TEXT_MAX: usize = 4096;
 /// Length of the largest option.
@@ -80,6 +81,8 @@ fn is_told_doubled(level: i32, name: i32) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Legacy {
     pub(crate) local: SocketAddr,
+    /// By which it may be listened at; without it, as the settings say.
+    pub(crate) permit: Option<Permit>,
     backlog: i32,
     /// Places in [`OPTIONS`], and what each is set to.
     options: Vec<(u8, Vec<u8>)>,
@@ -94,7 +97,12 @@ fn option(sockets: &mut Sockets<'_>, socket: i32, at: usize) -> Option<Vec<u8>> 
 
 impl Legacy {
     /// Describes a socket that listens.
-    pub(crate) fn of(sockets: &mut Sockets<'_>, now: Instant, socket: i32) -> Result<Legacy> {
+    pub(crate) fn of(
+        sockets: &mut Sockets<'_>,
+        now: Instant,
+        socket: i32,
+        permit: Option<Permit>,
+    ) -> Result<Legacy> {
         let local = sockets.getsockname(socket)?;
         let mut info = [0; BACKLOG_AT + 4];
         let got = sockets.getsockopt(socket, abi::SOL_TCP, abi::TCP_INFO, &mut info)?;
@@ -110,6 +118,7 @@ impl Legacy {
         sockets.close(now, fresh)?;
         Ok(Legacy {
             local,
+            permit,
             backlog: i32::from_ne_bytes(*backlog),
             options,
         })
@@ -148,6 +157,13 @@ impl Legacy {
         let mut text = VERSION.to_vec();
         address::put(&mut text, self.local);
         text.extend(self.backlog.to_ne_bytes());
+        text.push(self.permit.is_some().into());
+        if let Some(it) = &self.permit {
+            text.extend(it.user.to_ne_bytes());
+            text.extend(it.seal.to_ne_bytes());
+            text.push(it.group.len() as u8);
+            text.extend(it.group.as_bytes());
+        }
         for (at, value) in &self.options {
             text.extend([*at, value.len() as u8]);
             text.extend(value);
@@ -155,9 +171,25 @@ impl Legacy {
         text.into_boxed_slice()
     }
 
-    fn from_text(text: &[u8]) -> Option<Legacy> {
+    pub(crate) fn from_text(text: &[u8]) -> Option<Legacy> {
         let (local, rest) = text.strip_prefix(VERSION)?.split_at_checked(ADDRESS)?;
-        let (backlog, mut rest) = rest.split_first_chunk()?;
+        let local = address::get(local)?;
+        let (backlog, rest) = rest.split_first_chunk()?;
+        let (has_permit, mut rest) = rest.split_first()?;
+        let mut permit = None;
+        if *has_permit != 0 {
+            let (user, after) = rest.split_first_chunk()?;
+            let (seal, after) = after.split_first_chunk()?;
+            let (len, after) = after.split_first()?;
+            let (group, after) = after.split_at_checked((*len).into())?;
+            rest = after;
+            permit = Some(Permit {
+                user: u32::from_ne_bytes(*user),
+                group: str::from_utf8(group).ok()?.to_owned(),
+                port: local.port(),
+                seal: u64::from_ne_bytes(*seal),
+            });
+        }
         let mut options = Vec::new();
         while let Some(([at, len], values)) = rest.split_first_chunk() {
             let (value, others) = values.split_at_checked((*len).into())?;
@@ -165,7 +197,8 @@ impl Legacy {
             rest = others;
         }
         Some(Legacy {
-            local: address::get(local)?,
+            local,
+            permit,
             backlog: i32::from_ne_bytes(*backlog),
             options,
         })
@@ -227,6 +260,12 @@ mod tests {
     fn a_mark_is_read_as_often_as_it_is_asked_for() {
         let legacy = Legacy {
             local: "[2001:db8::1]:443".parse().unwrap(),
+            permit: Some(Permit {
+                user: 33,
+                group: "web".into(),
+                port: 443,
+                seal: u64::MAX,
+            }),
             backlog: 511,
             options: vec![(1, vec![1, 0, 0, 0]), (8, vec![7; 8])],
         };
@@ -251,7 +290,7 @@ mod tests {
         let name = address::unique(b"something-else/");
         bind(&pair.0, &SocketAddrUnix::new_abstract_name(&name).unwrap()).unwrap();
         assert!(marks([pair.0.as_raw_fd(), pair.1.as_raw_fd(), -1]).is_empty());
-        assert_eq!(Legacy::from_text(b"janus-legacy-2\0"), None);
+        assert_eq!(Legacy::from_text(b"janus-legacy-1\0"), None);
         let text = VERSION.to_vec();
         assert_eq!(Legacy::from_text(&text), None, "it is cut off");
     }

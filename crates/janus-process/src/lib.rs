@@ -28,6 +28,7 @@ mod process;
 mod pump;
 mod rota;
 mod sleep;
+mod standing;
 mod succession;
 mod sync;
 mod traffic;

@@ -5,12 +5,13 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use janus::{BoxError, Builder, Handle, SeatCrew};
+use janus::{BoxError, Builder, Handle, Permit, SeatCrew, Seats};
 
 use crate::core::Core;
 use crate::guardian::Guardian;
 use crate::held::Held;
 use crate::pump::Pump;
+use crate::sleep::Sleeper;
 use crate::{kernel, own};
 
 /// All that a process has of Janus: one core, what is open, a guardian.
@@ -34,11 +35,29 @@ impl Process {
     /// # Errors
     /// Those of [`Builder::build_seats`]: settings, the device, the system.
     pub fn start(builder: Builder) -> Result<Process, BoxError> {
+        Process::start_with(|| builder.cores(1).build_seats())
+    }
+
+    /// Starts one in a child that was forked from another ([`Child::serves`](crate::Child::serves)).
+    ///
+    /// # Errors
+    /// Those of [`Builder::build_seats_of_child`].
+    pub fn start_in_child(
+        builder: Builder,
+        parent: &Handle,
+        permit: Permit,
+    ) -> Result<Process, BoxError> {
+        // Of the thread that forked: its bell was closed.
+        Sleeper::forget_mine();
+        Process::start_with(|| builder.build_seats_of_child(parent, permit))
+    }
+
+    fn start_with(build: impl FnOnce() -> Result<Seats, BoxError>) -> Result<Process, BoxError> {
         let before = kernel::open_descriptors();
         let file = std::fs::File::open("/dev/null")?.into();
         // Threads that are begun here are sent no signals: those are the program's, and end the waits of its threads.
         let held = Held::now();
-        let mut process = own::above(&file, || Process::open(builder))?;
+        let mut process = own::above(&file, || Process::open(build()?))?;
         drop(held);
         drop(file);
         process.started_with = kernel::open_descriptors();
@@ -47,8 +66,8 @@ impl Process {
         Ok(process)
     }
 
-    fn open(builder: Builder) -> Result<Process, BoxError> {
-        let (handle, seats, crew) = builder.cores(1).build_seats()?.into_parts();
+    fn open(seats: Seats) -> Result<Process, BoxError> {
+        let (handle, seats, crew) = seats.into_parts();
         let seat = seats.into_iter().next().ok_or("a runtime without a core")?;
         let core = Arc::new(Core::new(seat).map_err(|error| error.text())?);
         let guardian = Guardian::start(core.clone()).map_err(|error| error.text())?;
@@ -112,6 +131,22 @@ impl Process {
             .map_or(Duration::ZERO, |seat| seat.close_time())
     }
 
+    /// Closes what the program has open, but for what listens.
+    fn close_connections(&self) {
+        let inner = self.core.lock();
+        let mut open = inner.descriptors.all();
+        let is_listener = |fd| {
+            let socket = inner.descriptors.socket(fd);
+            socket.is_ok_and(|socket| inner.listening.contains_key(&socket))
+        };
+        open.retain(|fd| !own::is(*fd) && !is_listener(*fd));
+        drop(inner);
+        for fd in open {
+            // Another thread may have closed it.
+            let _ = self.close_at_once(fd);
+        }
+    }
+
     /// Closes all that is open, and waits until what was written has been acknowledged, as long as `close_ms` says. From then on every call
     /// says EBADF.
     ///
@@ -132,6 +167,8 @@ impl Process {
         else {
             return Ok(());
         };
+        self.close_connections();
+        // It may carry others' for a while.
         drop(pump);
         self.keeps_ports();
         let open = self.core.lock().descriptors.all();

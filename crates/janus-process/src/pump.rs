@@ -26,6 +26,8 @@ mod queue;
 
 /// Messages of one child until the others are heard.
 const AT_ONCE: usize = 256;
+/// Time that connections of other processes may take to end, when this one does.
+const CARRIES_ON: Duration = Duration::from_secs(3);
 /// Time between two looks at the end.
 const LOOKS_AT_THE_END: Duration = Duration::from_millis(5);
 
@@ -96,6 +98,7 @@ impl Pump {
             has_shared: AtomicBool::new(false),
         });
         let _the_first = core.pump.set(post.clone());
+        core.lock().succession.pump = Some(post.clone());
         let carrier = Carrier {
             process: Process::again(core),
             post: post.clone(),
@@ -103,7 +106,6 @@ impl Pump {
             doors: Vec::new(),
             children: Vec::new(),
             gates: Vec::new(),
-            has_heirs: false,
             ends: None,
         };
         let thread = std::thread::Builder::new().name("janus-pump".into());
@@ -179,9 +181,7 @@ struct Carrier {
     doors: Vec<Door>,
     children: Vec<Forked>,
     gates: Vec<Gate>,
-    /// There have been gates: connections are other programs', and are carried on for a while at the end.
-    has_heirs: bool,
-    /// When it ends, whatever is left: it was told to.
+    /// When it was told to end.
     ends: Option<Instant>,
 }
 
@@ -259,23 +259,22 @@ impl Carrier {
         }
         let shared = self.process.shared();
         let mut lines = Vec::new();
-        for (socket, its) in shared.into_iter().filter(|(_, its)| !its.is_empty()) {
-            self.open_gate(socket);
-            lines.extend(its.into_iter().map(|line| (socket, line)));
-            self.has_heirs = true;
+        for (socket, its) in &shared {
+            self.open_gate(*socket);
+            lines.extend(its.iter().map(|line| (*socket, *line)));
         }
         let (process, doors, ends) = (&self.process, &self.doors, self.ends.is_some());
         self.gates.retain_mut(|gate| {
             let socket = gate.socket;
             let has_door = doors.iter().any(|door| door.socket == socket);
-            let is_shared = lines.iter().any(|(of, _)| *of == socket);
+            let is_shared = shared.iter().any(|(of, _)| *of == socket);
             let stays = gate.looks(process, has_door, ends) && is_shared;
             if !stays {
                 gate.close(process);
             }
             stays
         });
-        if !lines.is_empty() {
+        if !lines.is_empty() || !self.gates.is_empty() {
             self.post.has_shared.store(true, Ordering::Release);
         }
         lines
@@ -289,8 +288,12 @@ impl Carrier {
     }
 
     /// Whether nothing is left that is waited for at the end.
-    fn is_done(&self, until: Instant) -> bool {
-        Instant::now() >= until || self.gates.is_empty() && !self.pairs.iter().any(Pair::outlasts)
+    fn is_done(&self, told: Instant) -> bool {
+        let passed = told.elapsed();
+        let owes = !self.gates.is_empty() || self.pairs.iter().any(Pair::outlasts);
+        let carries = self.pairs.iter().any(|pair| pair.is_handed_over);
+        let may_owe = passed < self.process.close_time();
+        !(owes && may_owe || carries && passed < CARRIES_ON)
     }
 
     fn limit(&self) -> Option<Duration> {
@@ -401,7 +404,7 @@ impl Carrier {
                 News::Carry(pair) => self.pairs.push(pair),
                 News::Hear(child) => self.children.push(child),
                 News::End => {
-                    self.ends = Some(Instant::now() + self.process.close_time());
+                    self.ends = Some(Instant::now());
                 }
             }
         }

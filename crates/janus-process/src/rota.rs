@@ -52,6 +52,9 @@ pub(crate) trait Turns {
     /// is something to do already.
     fn sleep(&mut self) -> Result<Option<Option<Duration>>>;
 
+    /// The guardian has taken a turn, as no thread of the program did.
+    fn is_left_alone(&mut self) {}
+
     /// A turn, after which those are rung to whom something has happened.
     fn turn(&mut self) {
         self.take_turn();

@@ -44,6 +44,12 @@ impl Sleeper {
         known.unwrap_or_else(|_| Sleeper::new())
     }
 
+    /// In a forked child: what the calling thread had was its parent's.
+    pub(crate) fn forget_mine() {
+        // Never dropped: its descriptors were closed, and their numbers may be others'.
+        let _ = MINE.try_with(|mine| std::mem::forget(mine.take()));
+    }
+
     pub(crate) fn new() -> Result<Arc<Sleeper>> {
         Ok(Arc::new(Sleeper {
             bell: Bell::new()?,

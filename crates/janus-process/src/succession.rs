@@ -5,145 +5,35 @@
 //! connection then. From that moment on the program before it takes no new connections there, as it may have no process left that accepts any; those
 //! it has stay. It takes new ones again when its successor closes the listener, or ends.
 
+mod shared;
+
 use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use janus_posix::abi;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{DupFlags, fcntl_dupfd_cloexec, ioctl_fionbio};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::core::Inner;
 use crate::legacy::{self, Legacy};
 use crate::own::{self, Own};
 use crate::poll::Polled;
 use crate::process::Process;
-use crate::{Errno, Result, errno, kernel, passing};
-
-/// Words between programs that have the same listener, a byte each.
-#[derive(Clone, Copy)]
-enum Word {
-    /// Said on a mark, with the end of a line: this program serves from now on.
-    Serves = 1,
-    /// It has closed the listener.
-    Rests = 2,
-    /// A connection that it has not accepted comes along, as one end of a pair: it carries it.
-    Guest = 3,
-}
-
-/// The line to a program that has taken a listener over.
-struct Successor {
-    line: Own,
-    serves: bool,
-}
-
-/// A listener that this program has in common with others.
-#[derive(Default)]
-struct Shared {
-    /// The mark by which it was taken over, as long as no thread has waited at it.
-    unused: Option<Own>,
-    /// The line to the program before this one.
-    before: Option<Own>,
-    /// Other ends of marks: programs that may take it over.
-    marks: Vec<Own>,
-    after: Vec<Successor>,
-    /// This program has closed it.
-    rests: bool,
-}
+use crate::pump::{Post, Queue};
+use crate::standing::Standing;
+use crate::{Errno, Result, errno, kernel};
+use shared::{Shared, Word, say};
 
 /// All listeners that this program has in common with others.
 pub(crate) struct Succession {
     shared: HashMap<i32, Shared>,
+    /// Whether one of them is to be opened to the outside once somebody waits there.
     has_unused: Arc<AtomicBool>,
-}
-
-fn say(line: &Own, word: Word, fd: Option<BorrowedFd<'_>>) -> Result<()> {
-    passing::send(line, &[word as u8], fd, SendFlags::DONTWAIT)
-}
-
-/// A word that was said on a line, and what came along. An error: there is no other end any more.
-fn heard(line: &Own) -> Result<Option<(u8, Option<OwnedFd>)>> {
-    let mut word = [0];
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let mut got = passing::receive(line, &mut word, flags);
-    if got.as_ref().is_err_and(|error| *error == Errno::ECONNRESET) {
-        // The other end was closed with the mark's text unread. What was said before that is still there.
-        got = passing::receive(line, &mut word, flags);
-    }
-    match got {
-        Ok((0, _)) => Err(Errno::ECONNRESET),
-        Ok((_, fd)) => Ok(Some((word[0], fd))),
-        Err(Errno::EAGAIN) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-fn is_at(own: &Own, fd: RawFd) -> bool {
-    own.as_fd().as_raw_fd() == fd
-}
-
-impl Shared {
-    fn is_succeeded(&self) -> bool {
-        self.after.iter().any(|it| it.serves)
-    }
-
-    /// Whether it is closed to the outside although it listens.
-    fn is_shut(&self) -> bool {
-        self.unused.is_some() || self.rests || self.is_succeeded()
-    }
-
-    /// Where connections go that are not accepted here.
-    fn heir(&self) -> Option<&Own> {
-        let after = self.after.iter().rev().find(|it| it.serves);
-        after.map(|it| &it.line).or(self.before.as_ref())
-    }
-
-    fn lines(&self) -> impl Iterator<Item = RawFd> {
-        let after = self.after.iter().map(|it| &it.line);
-        let all = self.marks.iter().chain(&self.before).chain(after);
-        all.map(|it| it.as_fd().as_raw_fd())
-    }
-
-    /// Hears what is said on one of its lines. A connection may have come.
-    fn hear(&mut self, fd: RawFd) -> Option<OwnedFd> {
-        let mut guest = None;
-        let after = &mut self.after;
-        self.marks.retain(|mark| {
-            if !is_at(mark, fd) {
-                return true;
-            }
-            match heard(mark) {
-                Ok(Some((word, Some(line)))) if word == Word::Serves as u8 => {
-                    let line = Own::new(own::keep(line));
-                    after.push(Successor { line, serves: true });
-                    true
-                }
-                said => said.is_ok(),
-            }
-        });
-        self.after.retain_mut(|it| {
-            if !is_at(&it.line, fd) {
-                return true;
-            }
-            match heard(&it.line) {
-                Ok(Some((_, Some(end)))) => guest = Some(end),
-                Ok(Some(_)) => it.serves = false,
-                Ok(None) => {}
-                Err(_) => return false,
-            }
-            true
-        });
-        if let Some(before) = self.before.as_ref().filter(|it| is_at(it, fd)) {
-            match heard(before) {
-                Ok(said) => guest = said.and_then(|(_, end)| end),
-                Err(_) => self.before = None,
-            }
-        }
-        guest
-    }
+    /// Once there is a pump.
+    pub(crate) pump: Option<Arc<Post>>,
 }
 
 impl Succession {
@@ -151,11 +41,13 @@ impl Succession {
         Succession {
             shared: HashMap::new(),
             has_unused,
+            pump: None,
         }
     }
 
     fn note_unused(&self) {
-        let has = self.shared.values().any(|it| it.unused.is_some());
+        let mut all = self.shared.values();
+        let has = all.any(|it| it.unused.is_some() || it.aside);
         self.has_unused.store(has, Ordering::Relaxed);
     }
 
@@ -176,9 +68,10 @@ impl Succession {
         self.note_unused();
     }
 
-    /// Whether a socket is closed to the outside although it listens.
-    pub(crate) fn shuts(&self, socket: i32) -> bool {
-        self.shared.get(&socket).is_some_and(Shared::is_shut)
+    /// How open a socket that listens is to the outside.
+    pub(crate) fn standing(&self, socket: i32) -> Standing {
+        let shared = self.shared.get(&socket);
+        shared.map_or(Standing::Open, Shared::standing)
     }
 
     /// Whether another program has this listener, or may have it.
@@ -195,24 +88,69 @@ impl Succession {
 }
 
 impl Inner {
-    /// Whether a port is open to the outside for one of the sockets that listen there.
-    pub(crate) fn is_open(&self, port: u16) -> bool {
-        let mut listening = self.listening.iter();
-        listening.any(|(socket, it)| *it == port && !self.succession.shuts(*socket))
-    }
-
-    /// Somebody waits at a socket: if it was taken over, and not used yet, it is opened to the outside.
+    /// Somebody waits at a socket: if it was taken over, and not used yet, or stands aside, it is opened to the outside.
     fn opens(&mut self, socket: i32) -> Result<()> {
         let shared = self.succession.shared.get(&socket);
+        if shared.is_some_and(|it| it.aside) {
+            let back = self.share(socket, |it| {
+                it.aside = false;
+                let before = it.before.as_ref();
+                _ = before.map(|line| say(line, Word::Serves, None));
+            });
+            self.succession.note_unused();
+            return back;
+        }
         if shared.is_none_or(|it| it.unused.is_none()) {
             return Ok(());
         }
         let address = self.call(|sockets, _, _| sockets.getsockname(socket))?;
-        if !self.is_open(address.port()) {
+        if self.standing(address.port()) == Standing::Closed {
             self.open_outside(address)?;
         }
         self.succession.is_used(socket);
+        let shared = self.succession.shared.get_mut(&socket);
+        if let Some(shared) = shared.filter(|it| it.before.is_some()) {
+            shared.held = true;
+            self.descriptors.hold(socket);
+        }
         Ok(())
+    }
+
+    /// Whether connections wait where another process could have them as well.
+    fn lets_wait(&mut self) -> bool {
+        let shared = self.succession.shared.iter();
+        let forked = shared.filter(|(_, it)| it.forked && it.before.is_some());
+        let forked: Vec<i32> = forked.map(|(socket, _)| *socket).collect();
+        forked.into_iter().any(|socket| self.has_waiting(socket))
+    }
+
+    fn has_waiting(&mut self, socket: i32) -> bool {
+        let waits = self.call(|sockets, _, now| sockets.readiness(now, socket));
+        waits.is_ok_and(|mask| mask & abi::POLLIN as u32 != 0)
+    }
+
+    /// The guardian has taken a turn, as no thread of the program did.
+    pub(crate) fn is_left_alone(&mut self) {
+        if self.succession.pump.is_some()
+            && self.lets_wait()
+            && let Some(pump) = &self.succession.pump
+        {
+            pump.looks_at_shared();
+        }
+    }
+
+    fn passes_on(&mut self, socket: i32, end: Own) {
+        if self.share(socket, |it| it.passes_on(end.as_fd())) != Ok(true) {
+            self.is_given(socket, end);
+        }
+    }
+
+    /// A connection that another program carries is to be accepted here.
+    fn is_given(&mut self, socket: i32, guest: Own) {
+        let _ = self.call(|sockets, descriptors, _| {
+            descriptors.put_guest(socket, guest);
+            sockets.set_guests(socket, true)
+        });
     }
 
     /// Changes what a listener has in common with others, and opens or closes it to the outside as that says.
@@ -227,18 +165,12 @@ impl Inner {
         ) else {
             return Ok(R::default());
         };
-        let was_open = self.is_open(port);
+        let before = self.standing(port);
         let shared = self.succession.shared.get_mut(&socket);
         let changed = shared.map(change).unwrap_or_default();
-        match (was_open, self.is_open(port)) {
-            (true, false) => self.seat()?.close_port(port),
-            (false, true) => {
-                let address = self.call(|sockets, _, _| sockets.getsockname(socket))?;
-                // A port that is another's by now stays closed.
-                let _ = self.open_outside(address);
-            }
-            _ => {}
-        }
+        let address = self.call(|sockets, _, _| sockets.getsockname(socket))?;
+        // A port that is another's by now stays closed.
+        let _ = self.stands(before, address);
         Ok(changed)
     }
 }
@@ -254,6 +186,12 @@ pub(crate) struct Common {
     pub(crate) half_open: bool,
     /// Another program takes those that are not accepted here.
     pub(crate) has_heir: bool,
+    /// It takes all new ones, or this program lets them wait and stands aside.
+    pub(crate) is_shut: bool,
+    /// It is to stand aside if it lets them wait.
+    pub(crate) is_one_of_many: bool,
+    /// Sockets that the program has made or accepted so far.
+    pub(crate) made: u64,
     /// None serves there yet, but may.
     pub(crate) awaits_heir: bool,
 }
@@ -263,7 +201,7 @@ pub(crate) struct Common {
 pub enum Stays {
     /// It has sockets that are in its memory only.
     Sockets,
-    /// It has listeners, and no other program may have its ports: it is not in a daemon's group.
+    /// It has listeners, and no other program may have its ports: it is no daemon's member.
     Listeners,
 }
 
@@ -315,7 +253,8 @@ impl Process {
     pub(crate) fn shared(&self) -> Vec<(i32, Vec<RawFd>)> {
         let inner = self.core.lock();
         let shared = inner.succession.shared.iter();
-        let lines = shared.map(|(socket, shared)| (*socket, shared.lines().collect()));
+        let shared = shared.filter(|(_, it)| it.is_common());
+        let lines = shared.map(|(socket, it)| (*socket, it.lines().collect()));
         lines.collect()
     }
 
@@ -323,29 +262,65 @@ impl Process {
     pub(crate) fn hears(&self, socket: i32, line: RawFd) {
         let mut inner = self.core.lock();
         if let Ok(Some(guest)) = inner.share(socket, |it| it.hear(line)) {
-            let guest = Own::new(own::keep(guest));
-            let _ = inner.call(|sockets, descriptors, _| {
-                descriptors.put_guest(socket, guest);
-                sockets.set_guests(socket, true)
-            });
+            inner.is_given(socket, Own::new(own::keep(guest)));
         }
         inner.settle();
+    }
+
+    /// The pump has a name of a listener.
+    pub(crate) fn is_named(&self, socket: i32) {
+        let mut inner = self.core.lock();
+        let shared = inner.succession.shared.get_mut(&socket);
+        let was_held = shared.is_some_and(|it| std::mem::take(&mut it.held));
+        drop(inner);
+        if was_held {
+            self.core.let_go(&[socket]);
+        }
     }
 
     /// State of a listener that others have too, for the pump.
     pub(crate) fn state_of(&self, socket: i32) -> Common {
         let mut inner = self.core.lock();
-        let waits = inner.call(|sockets, _, now| sockets.readiness(now, socket));
+        let waits = inner.has_waiting(socket);
         let half_open = inner.call(|sockets, _, _| Ok(sockets.stack().half_open() > 0));
         let names = inner.descriptors.names(socket);
         let is_queued = inner.queues.get(&socket).is_some_and(|it| !it.is_empty());
         let shared = inner.succession.shared.get(&socket);
         Common {
             names,
-            waits: is_queued || waits.is_ok_and(|mask| mask & abi::POLLIN as u32 != 0),
+            waits: is_queued || waits,
             half_open: half_open == Ok(true),
-            has_heir: shared.is_some_and(|it| it.heir().is_some()),
+            has_heir: shared.is_some_and(|it| it.heirs().next().is_some()),
+            is_shut: shared.is_some_and(|it| it.aside || it.is_succeeded()),
+            is_one_of_many: shared.is_some_and(|it| it.forked && it.before.is_some()),
+            made: self.core.counted.made(),
             awaits_heir: shared.is_some_and(|it| !it.marks.is_empty() && !it.is_succeeded()),
+        }
+    }
+
+    /// The program lets connections wait: others get them, and new ones, until it waits for some.
+    pub(crate) fn stands_aside(&self, socket: i32) {
+        let mut inner = self.core.lock();
+        let _ = inner.share(socket, |it| {
+            it.aside = true;
+            let before = it.before.as_ref();
+            _ = before.map(|line| say(line, Word::Rests, None));
+        });
+        inner.succession.note_unused();
+        inner.settle();
+    }
+
+    /// It waits for what happens to several: where it stands aside it serves again.
+    #[cold]
+    pub(crate) fn serves_again(&self) {
+        let inner = self.core.lock();
+        let shared = inner.succession.shared.iter();
+        let aside = shared.filter(|(_, it)| it.aside);
+        let aside: Vec<i32> = aside.map(|(socket, _)| *socket).collect();
+        drop(inner);
+        for socket in aside {
+            // A port that is another's by now stays closed.
+            let _ = self.opens(socket);
         }
     }
 
@@ -354,35 +329,25 @@ impl Process {
         let mut inner = self.core.lock();
         // A core that has ended has closed it already.
         let _ = inner.share(socket, |it| {
-            it.rests = true;
-            if let Some(before) = &it.before {
-                let _ = say(before, Word::Rests, None);
-            }
+            it.rests();
         });
         inner.settle();
     }
 
-    /// Gives a connection that is carried here to another program that has the listener.
-    pub(crate) fn passes_on(&self, socket: i32, end: BorrowedFd<'_>) -> Result<()> {
-        let inner = self.core.lock();
-        let shared = inner.succession.shared.get(&socket);
-        let heir = shared.and_then(Shared::heir).ok_or(Errno::ENOTCONN)?;
-        say(heir, Word::Guest, Some(end))
+    /// Gives a connection that is carried here to another program that has the listener. If there is none it is to be accepted here.
+    pub(crate) fn passes_on(&self, socket: i32, end: Own) {
+        let mut inner = self.core.lock();
+        inner.passes_on(socket, end);
+        inner.settle();
     }
 
     /// Gives those that were put into the children's queue to the other program: there is no child that would take them.
     pub(crate) fn passes_on_queued(&self, socket: i32) {
         let mut inner = self.core.lock();
-        let Inner {
-            succession, queues, ..
-        } = &mut *inner;
-        let heir = succession.shared.get(&socket).and_then(Shared::heir);
-        if let (Some(queue), Some(heir)) = (queues.get(&socket), heir) {
-            while let Some(end) = queue.take_back() {
-                // If that fails its peer is told of an end.
-                let _ = say(heir, Word::Guest, Some(end.as_fd()));
-            }
+        while let Some(end) = inner.queues.get(&socket).and_then(Queue::take_back) {
+            inner.passes_on(socket, Own::new(own::keep(end)));
         }
+        inner.settle();
     }
 
     /// At the end, ports are kept for the programs that may take over what listens there yet.
@@ -396,7 +361,7 @@ impl Process {
         } = &mut *inner;
         let kept = |socket: &i32| {
             let shared = succession.shared.get(socket);
-            shared.is_some_and(|it| !it.marks.is_empty() && !it.is_shut())
+            shared.is_some_and(|it| !it.marks.is_empty() && it.standing() == Standing::Open)
         };
         let before = listening.len();
         listening.retain(|socket, _| !kept(socket));
@@ -405,11 +370,11 @@ impl Process {
         }
     }
 
-    /// Takes over a listener that another program has left: all of these descriptors have its mark.
+    /// Takes over a listener that another program has left, or the process that this one was forked from: all of these descriptors have its mark.
     ///
     /// # Errors
     /// Those of `bind(2)` and `listen(2)`: this process may have other addresses. EINVAL, EMFILE.
-    pub fn take_over(&self, fds: &[RawFd]) -> Result<()> {
+    pub fn take_over(&self, fds: &[RawFd], forked: bool) -> Result<()> {
         let mark = *fds.first().ok_or(Errno::EINVAL)?;
         let legacy = Legacy::read(mark)?;
         let flags = fcntl_getfl(kernel::named(mark)?).map_err(errno)?;
@@ -417,6 +382,9 @@ impl Process {
         let line = fcntl_dupfd_cloexec(kernel::named(mark)?, 0).map_err(errno)?;
         let line = Own::new(own::keep(line));
         let mut inner = self.core.lock();
+        if let Some(permit) = &legacy.permit {
+            inner.seat()?.may_have(permit.clone());
+        }
         let socket = inner.call(|sockets, _, now| {
             let socket = legacy.listen(sockets, now)?;
             sockets.ioctl(socket, abi::FIONBIO, nonblocking)?;
@@ -437,7 +405,7 @@ impl Process {
             true => {
                 inner.listening.insert(socket, legacy.local.port());
                 let shared = inner.succession.shared.entry(socket).or_default();
-                shared.unused = Some(line);
+                (shared.unused, shared.forked) = (Some(line), forked);
                 inner.succession.note_unused();
             }
             // An end that fails is an end.
@@ -485,16 +453,15 @@ impl Process {
                 .push(fd);
         }
         left.retain(|socket, _| inner.listening.contains_key(socket));
-        let marked = inner.call(|sockets, _, now| {
-            let mark = |(socket, fds): (i32, Vec<RawFd>)| {
-                let text = Legacy::of(sockets, now, socket)?.text();
-                // The other end goes at once: this program ends before the next begins.
-                let (mark, _) = legacy::mark(&text)?;
-                ioctl_fionbio(&mark, sockets.is_nonblocking(socket)).map_err(errno)?;
-                Ok((mark, fds))
-            };
-            left.into_iter().map(mark).collect::<Result<Vec<_>>>()
-        })?;
+        let mark = |(socket, fds): (i32, Vec<RawFd>)| {
+            // The other end goes at once: this program ends before the next begins.
+            let (mark, _) = legacy::mark(&inner.legacy(socket)?)?;
+            let nonblocking = inner.call(|sockets, _, _| Ok(sockets.is_nonblocking(socket)))?;
+            ioctl_fionbio(&mark, nonblocking).map_err(errno)?;
+            Ok((mark, fds))
+        };
+        let marked = left.into_iter().map(mark).collect::<Result<Vec<_>>>();
+        let marked = marked?;
         let mut count = 0;
         for (mark, fds) in &marked {
             for fd in fds {
@@ -520,20 +487,19 @@ impl Process {
 }
 
 impl Inner {
+    /// Description of a socket that listens, as text.
+    pub(crate) fn legacy(&mut self, socket: i32) -> Result<Box<[u8]>> {
+        let port = self.listening.get(&socket).copied();
+        let permit = self.seat()?.permit(port.ok_or(Errno::EINVAL)?);
+        let legacy = self.call(|sockets, _, now| Legacy::of(sockets, now, socket, permit));
+        Ok(legacy?.text())
+    }
+
     /// The program's descriptors that are not closed on exec.
     fn left_open(&self) -> Vec<RawFd> {
         let mut all = self.descriptors.all();
         all.retain(|fd| !own::is(*fd) && self.descriptors.close_on_exec(*fd) == Ok(false));
         all
-    }
-
-    /// Opens an address to the outside.
-    pub(crate) fn open_outside(&mut self, address: SocketAddr) -> Result<()> {
-        let opened = self.seat()?.open_port(address);
-        opened.map(|_| ()).map_err(|error| {
-            let number = error.raw_os_error();
-            number.map_or(Errno::EADDRINUSE, Errno)
-        })
     }
 }
 

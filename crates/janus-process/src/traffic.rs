@@ -19,6 +19,11 @@ impl Counted {
         self.sockets.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Sockets so far.
+    pub(crate) fn made(&self) -> u64 {
+        self.sockets.load(Ordering::Relaxed)
+    }
+
     /// Bytes were given to the program. Said with the core's lock held.
     #[inline]
     pub(crate) fn received(&self, bytes: usize) {

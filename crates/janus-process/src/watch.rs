@@ -65,6 +65,7 @@ impl<C: Turns> Rota<C> {
         me.rise(false);
         if core.sleepers().resign(me) {
             core.turn();
+            core.is_left_alone();
         }
     }
 }

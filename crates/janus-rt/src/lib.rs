@@ -146,6 +146,7 @@ pub use config::{
 };
 pub use dhcp::Lease;
 pub use janus_io::faults::{FaultCounters, Faults, WayCounters};
+pub use janus_io::member::Permit;
 pub use janus_io::wire;
 pub use janus_io::xdp::Ports as XdpPorts;
 pub use janus_io::{Backend, Batching, DeviceLosses, ParseError};

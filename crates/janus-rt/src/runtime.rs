@@ -41,6 +41,7 @@ pub(crate) use main_task::MainTask;
 pub use main_task::{MainResult, exit_code};
 pub use reload::Reloaded;
 use reload::{Reloading, Sources};
+use seats::Seated;
 pub use seats::{Seat, SeatCrew, Seats};
 pub use shutdown::{ShuttingDown, is_shutting_down, shutting_down};
 
@@ -283,6 +284,7 @@ pub struct Builder {
     config_file: Option<PathBuf>,
     paused: bool,
     time: Option<Clock>,
+    seated: Option<Seated>,
 }
 
 impl Builder {
@@ -627,7 +629,10 @@ impl Builder {
     pub(crate) fn prepare(mut self, clock: Clock) -> Result<Prepared, BuildError> {
         let sources = self.sources();
         let supervisor = (!self.ignore_environment).then(Supervisor::of_the_environment);
-        let (settings, effective) = sources.read()?;
+        let (settings, effective) = match self.seated {
+            None => sources.read()?,
+            Some(seated) => seated.settings(&sources)?,
+        };
         let tcp = self.tcp.unwrap_or_default();
         let warnings = Arc::new(Warnings::new(self.on_warning));
         let prepared = Prepared::open(settings, self.backend, tcp, warnings, clock)?;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// The version of these messages.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Bytes of the longest message.
 pub(crate) const LEN_MAX: usize = 512;
 /// Bytes of the longest name.
@@ -31,6 +31,21 @@ pub enum Share {
     Alone,
     /// It joins those that have it under the same name of a group.
     Join,
+    /// It joins them, and gets new connections only while none of the others does.
+    Reserve,
+}
+
+/// A listener's port, as one may have it whom another program has left it to: as a member of that program's group, with its rights.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Permit {
+    /// The user whose group that is.
+    pub user: u32,
+    /// The group.
+    pub group: String,
+    /// The port.
+    pub port: u16,
+    /// The daemon's proof that it was granted.
+    pub seal: u64,
 }
 
 /// A member presents itself.
@@ -50,6 +65,8 @@ pub struct Hello {
     pub ports: (u16, u16),
     /// Buffers that it wants to borrow, in [`Mode::Shared`].
     pub buffers: u32,
+    /// Why it is to be taken in although its user may have no port.
+    pub permit: Option<Permit>,
 }
 
 /// The daemon takes it in. Where it lends buffers, two segments come along: the memory that they are in, and the number of each in that memory, a
@@ -89,6 +106,8 @@ pub struct Claim {
     pub group: String,
     /// Whether there may be others.
     pub share: Share,
+    /// It was left the port by a program that has it.
+    pub permit: Option<Permit>,
 }
 
 /// A message.
@@ -131,6 +150,8 @@ pub enum Message {
         number: u32,
         /// The port, as claimed or as chosen.
         port: u16,
+        /// For those that it is left to, where others may have it too.
+        permit: Option<Permit>,
     },
     /// From the daemon: a claim is refused, or the member itself (0).
     Refused {
@@ -191,6 +212,15 @@ impl Writer {
 
     fn ports(&mut self, (first, count): (u16, u16)) -> &mut Writer {
         self.put(first.to_le_bytes()).put(count.to_le_bytes())
+    }
+
+    fn permit(&mut self, permit: Option<&Permit>) -> &mut Writer {
+        self.put([permit.is_some().into()]);
+        if let Some(it) = permit {
+            self.put(it.user.to_le_bytes()).text(&it.group, NAME_MAX);
+            self.put(it.port.to_le_bytes()).put(it.seal.to_le_bytes());
+        }
+        self
     }
 
     fn welcome(&mut self, it: &Welcome) -> &mut Writer {
@@ -282,6 +312,18 @@ impl Reader<'_> {
         }
     }
 
+    fn permit(&mut self) -> Result<Option<Permit>, Malformed> {
+        if !self.bool()? {
+            return Ok(None);
+        }
+        Ok(Some(Permit {
+            user: self.u32()?,
+            group: self.text(NAME_MAX)?,
+            port: self.u16()?,
+            seal: self.u64()?,
+        }))
+    }
+
     fn welcome(&mut self) -> Result<Welcome, Malformed> {
         Ok(Welcome {
             version: self.u16()?,
@@ -313,7 +355,8 @@ impl Message {
                     .put(newest.to_le_bytes());
                 out.text(&it.name, NAME_MAX).put([it.mode as u8, it.cores]);
                 out.put(it.member.to_le_bytes()).ports(it.ports);
-                out.put(it.buffers.to_le_bytes())
+                out.put(it.buffers.to_le_bytes());
+                out.permit(it.permit.as_ref())
             }
             Message::Welcome(it) => out.welcome(it),
             Message::Memory { packets, rings } => out
@@ -336,13 +379,18 @@ impl Message {
                     .put(it.number.to_le_bytes())
                     .put([it.udp.into()])
                     .address(it.address);
-                out.text(&it.group, NAME_MAX).put([it.share as u8])
+                out.text(&it.group, NAME_MAX).put([it.share as u8]);
+                out.permit(it.permit.as_ref())
             }
             Message::Release { number } => out.put([7]).put(number.to_le_bytes()),
-            Message::Granted { number, port } => out
-                .put([8])
-                .put(number.to_le_bytes())
-                .put(port.to_le_bytes()),
+            Message::Granted {
+                number,
+                port,
+                permit,
+            } => {
+                out.put([8]).put(number.to_le_bytes());
+                out.put(port.to_le_bytes()).permit(permit.as_ref())
+            }
             Message::Refused { number, errno, why } => {
                 out.put([9]).put(number.to_le_bytes());
                 out.put(errno.to_le_bytes()).text(why, WHY_MAX)
@@ -371,6 +419,7 @@ impl Message {
                 member: from.u32()?,
                 ports: (from.u16()?, from.u16()?),
                 buffers: from.u32()?,
+                permit: from.permit()?,
             }),
             2 => Message::Welcome(from.welcome()?),
             3 => Message::Memory {
@@ -391,8 +440,10 @@ impl Message {
                 share: match from.u8()? {
                     0 => Share::Alone,
                     1 => Share::Join,
+                    2 => Share::Reserve,
                     _ => return Err(Malformed),
                 },
+                permit: from.permit()?,
             }),
             7 => Message::Release {
                 number: from.u32()?,
@@ -400,6 +451,7 @@ impl Message {
             8 => Message::Granted {
                 number: from.u32()?,
                 port: from.u16()?,
+                permit: from.permit()?,
             },
             9 => Message::Refused {
                 number: from.u32()?,
@@ -417,215 +469,4 @@ impl Message {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn some() -> Vec<Message> {
-        let address = |text: &str| text.parse().unwrap();
-        vec![
-            Message::Hello(Hello {
-                versions: (1, 300),
-                name: "nginx, the first".into(),
-                mode: Mode::Shared,
-                cores: 4,
-                member: 1 << 30,
-                ports: (0, 2_048),
-                buffers: 1 << 16,
-            }),
-            Message::Welcome(Welcome {
-                version: 2,
-                member: 77,
-                mac: [2, 0, 0, 1, 2, 3],
-                mtu: 1500,
-                checksums: (true, false),
-                ports: (32_768, 2_048),
-                addresses: vec![
-                    ("192.0.2.1".parse().unwrap(), 24),
-                    ("2001:db8::1".parse().unwrap(), 64),
-                ],
-                gateways: vec!["192.0.2.254".parse().unwrap()],
-                loan: (1 << 18, 1 << 16),
-            }),
-            Message::Memory {
-                packets: 1 << 40,
-                rings: 4_096,
-            },
-            Message::Rings {
-                core: 3,
-                offsets: [1, 1 << 33, 64, u64::MAX],
-                log2: 10,
-            },
-            Message::Ready,
-            Message::Claim(Claim {
-                number: 9,
-                udp: false,
-                address: address("192.0.2.1:80"),
-                group: "web".into(),
-                share: Share::Join,
-            }),
-            Message::Claim(Claim {
-                number: 10,
-                udp: true,
-                address: address("[2001:db8::1]:443"),
-                group: String::new(),
-                share: Share::Alone,
-            }),
-            Message::Release { number: 9 },
-            Message::Granted {
-                number: 9,
-                port: 40_000,
-            },
-            Message::Refused {
-                number: 10,
-                errno: -13,
-                why: "port 443 is another user's".into(),
-            },
-            Message::Leave,
-        ]
-    }
-
-    #[test]
-    fn each_is_read_as_it_was_written() {
-        for message in some() {
-            let bytes = message.encode();
-            assert!(bytes.len() <= LEN_MAX);
-            assert_eq!(Message::decode(&bytes), Ok(message));
-        }
-    }
-
-    #[test]
-    fn one_that_is_cut_or_longer_is_none() {
-        for message in some() {
-            let mut bytes = message.encode();
-            for len in 0..bytes.len() {
-                assert_eq!(Message::decode(&bytes[..len]), Err(Malformed));
-            }
-            bytes.push(0);
-            assert_eq!(Message::decode(&bytes), Err(Malformed));
-        }
-    }
-
-    #[test]
-    fn long_names_are_cut_between_letters() {
-        let long = "ä".repeat(200);
-        let message = Message::Refused {
-            number: 0,
-            errno: 1,
-            why: long.clone(),
-        };
-        let Ok(Message::Refused { why, .. }) = Message::decode(&message.encode()) else {
-            panic!("a message");
-        };
-        assert_eq!(why, "ä".repeat(WHY_MAX / 2));
-    }
-
-    fn ip() -> impl Strategy<Value = IpAddr> {
-        prop_oneof![
-            any::<std::net::Ipv4Addr>().prop_map(IpAddr::from),
-            any::<Ipv6Addr>().prop_map(IpAddr::from)
-        ]
-    }
-
-    /// Any message whose names are short enough to be sent whole.
-    fn message() -> impl Strategy<Value = Message> {
-        let ports = || any::<(u16, u16)>();
-        let hello = (
-            ".{0,16}",
-            any::<bool>(),
-            any::<(u8, u32, u32)>(),
-            ports(),
-            ports(),
-        );
-        let hello = hello.prop_map(
-            |(name, shared, (cores, member, buffers), versions, ports)| {
-                Message::Hello(Hello {
-                    versions,
-                    name,
-                    mode: [Mode::Isolated, Mode::Shared][usize::from(shared)],
-                    cores,
-                    member,
-                    ports,
-                    buffers,
-                })
-            },
-        );
-        let addresses = proptest::collection::vec((ip(), any::<u8>()), 0..=ADDRESSES_MAX);
-        let gateways = proptest::collection::vec(ip(), 0..=GATEWAYS_MAX);
-        let rest = any::<(u16, u32, [u8; 6], u16, (bool, bool))>();
-        let welcome = (rest, ports(), addresses, gateways, any::<(u32, u32)>());
-        let welcome = welcome.prop_map(|(rest, ports, addresses, gateways, loan)| {
-            let (version, member, mac, mtu, checksums) = rest;
-            Message::Welcome(Welcome {
-                version,
-                member,
-                mac,
-                mtu,
-                checksums,
-                ports,
-                addresses,
-                gateways,
-                loan,
-            })
-        });
-        let claim = (any::<(u32, bool, u16, bool)>(), ip(), ".{0,16}");
-        let claim = claim.prop_map(|((number, udp, port, joins), ip, group)| {
-            Message::Claim(Claim {
-                number,
-                udp,
-                address: SocketAddr::new(ip, port),
-                group,
-                share: [Share::Alone, Share::Join][usize::from(joins)],
-            })
-        });
-        let memory = any::<(u64, u64)>();
-        let rings = any::<(u8, [u64; 4], u8)>();
-        let refused = (any::<(u32, i32)>(), ".{0,63}");
-        prop_oneof![
-            hello,
-            welcome,
-            claim,
-            memory.prop_map(|(packets, rings)| Message::Memory { packets, rings }),
-            rings.prop_map(|(core, offsets, log2)| Message::Rings {
-                core,
-                offsets,
-                log2
-            }),
-            refused.prop_map(|((number, errno), why)| Message::Refused { number, errno, why }),
-            any::<(u32, u16)>().prop_map(|(number, port)| Message::Granted { number, port }),
-            any::<u32>().prop_map(|number| Message::Release { number }),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn any_message_is_read_as_it_was_written(message in message()) {
-            let bytes = message.encode();
-            prop_assert!(bytes.len() <= LEN_MAX);
-            prop_assert_eq!(Message::decode(&bytes), Ok(message));
-        }
-
-        /// Random bytes are hardly ever a message; those of a message with some of them changed often are.
-        #[test]
-        fn a_changed_message_is_another_or_none(
-            message in message(),
-            changes in proptest::collection::vec(any::<(usize, u8)>(), 1..4),
-        ) {
-            let mut bytes = message.encode();
-            let len = bytes.len();
-            for (at, byte) in changes {
-                bytes[at % len] = byte;
-            }
-            if let Ok(message) = Message::decode(&bytes) {
-                prop_assert_eq!(message.encode(), bytes);
-            }
-        }
-
-        #[test]
-        fn any_bytes_are_one_message_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            if let Ok(message) = Message::decode(&bytes) {
-                prop_assert_eq!(message.encode(), bytes);
-            }
-        }
-    }
-}
+mod tests;

@@ -53,6 +53,7 @@ pub(crate) fn hello() -> Hello {
         member: 0,
         ports: (0, 64),
         buffers: 0,
+        permit: None,
     }
 }
 
@@ -63,6 +64,7 @@ pub(crate) fn claim(number: u32, udp: bool, port: u16) -> Message {
         address: ([192, 0, 2, 1], port).into(),
         group: String::new(),
         share: Share::Alone,
+        permit: None,
     })
 }
 
@@ -126,7 +128,11 @@ impl Bare {
 
     /// Up to where packets may come.
     pub(crate) fn joins(&mut self) {
-        self.says_hello();
+        self.joins_by(hello());
+    }
+
+    pub(crate) fn joins_by(&mut self, hello: Hello) {
+        self.says(&Message::Hello(hello), &[]);
         self.hears_welcome();
         self.gives_memory();
         self.gives_rings();
@@ -146,7 +152,13 @@ impl Bare {
 
     pub(crate) fn is_granted(&self, number: u32, port: u16) {
         let answer = self.hears();
-        assert_eq!(answer, Some(Message::Granted { number, port }));
+        let permit = None;
+        let granted = Message::Granted {
+            number,
+            port,
+            permit,
+        };
+        assert_eq!(answer, Some(granted));
     }
 
     /// Goes in order: once this is back the daemon has let go of it.

@@ -261,13 +261,14 @@ fn a_groups_connections_outlive_the_daemon() {
 }
 
 /// A member's claim to share port 80.
-fn joins_the_web(liar: &Bare) -> Message {
+pub(crate) fn joins_the_web(liar: &Bare) -> Message {
     let claim = Message::Claim(Claim {
         number: 1,
         udp: false,
         address: ([192, 0, 2, 1], 80).into(),
         group: "web".into(),
         share: Share::Join,
+        permit: None,
     });
     liar.says(&claim, &[]);
     liar.hears().expect("an answer")

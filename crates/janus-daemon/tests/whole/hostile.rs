@@ -66,6 +66,7 @@ fn who_breaks_the_rules_is_cut_off() {
             &Message::Granted {
                 number: 1,
                 port: 80,
+                permit: None,
             },
             &[],
         );

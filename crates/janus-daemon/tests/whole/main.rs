@@ -7,6 +7,7 @@ mod faults;
 mod groups;
 mod hostile;
 mod lent;
+mod permits;
 mod quotas;
 mod statistics;
 mod world;

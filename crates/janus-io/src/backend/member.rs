@@ -13,8 +13,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use janus_mem::{Depot, Growth, SLOT_SIZE};
-pub use janus_shm::NAME_MAX;
 use janus_shm::Welcome;
+pub use janus_shm::{NAME_MAX, Permit};
 use janus_wire::{Link, MacAddr, ethernet};
 
 use crate::backend::held::{Held, Ours};
@@ -77,6 +77,8 @@ pub struct Wishes {
     pub buffers: u32,
     /// They may be borrowed of the daemon, if it lends some.
     pub borrows: bool,
+    /// A port that another program has left to this one: its right to be taken in.
+    pub permit: Option<Permit>,
 }
 
 /// Asks the daemon for ports, from any thread.
@@ -157,6 +159,22 @@ impl Ports {
     /// AddrInUse, PermissionDenied, TimedOut.
     pub fn claim(&self, udp: bool, address: SocketAddr) -> io::Result<u16> {
         self.0.claim(udp, address)
+    }
+
+    /// Says whether new connections to this port of TCP are to come only while no other member takes any.
+    pub fn reserve(&self, port: u16, reserve: bool) {
+        self.0.reserve(port, reserve);
+    }
+
+    /// Another program leaves this one a port, which is claimed by that right from now on.
+    pub fn may_have(&self, permit: Permit) {
+        self.0.may_have(permit);
+    }
+
+    /// The permit by which another program may listen at this port of TCP too; none where ports are this program's alone.
+    #[must_use]
+    pub fn permit(&self, port: u16) -> Option<Permit> {
+        self.0.permit(port)
     }
 
     /// Whether packets for this port are for this program, and not for another member.

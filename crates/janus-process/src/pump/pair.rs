@@ -29,6 +29,8 @@ pub(crate) struct Pair {
     back: Way,
     /// The other process has closed its end; what it wrote may still be there.
     hung_up: bool,
+    /// It was never accepted here, and goes on elsewhere when this process ends.
+    pub(super) is_handed_over: bool,
 }
 
 /// One direction.
@@ -121,6 +123,7 @@ impl Pair {
             out: Way::new(),
             back: Way::new(),
             hung_up: false,
+            is_handed_over: false,
         }
     }
 

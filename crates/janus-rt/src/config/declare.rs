@@ -96,6 +96,8 @@ macro_rules! keys {
             pub(crate) faults: LinkFaults,
             /// Threads are pinned although no processors are named.
             pub(crate) pin: bool,
+            /// The right by which a daemon is to take the program in.
+            pub(crate) permit: Option<janus_io::member::Permit>,
             $($(#[doc = $doc])+ pub(crate) $field: keys!(@type $form $(= $default)?),)+
         }
 
@@ -116,6 +118,7 @@ macro_rules! keys {
                     given_rules: self.given_rules,
                     faults,
                     pin,
+                    permit: None,
                     $($field: keys!(@fill self.$field $(, $default)?),)+
                 }
             }

@@ -3,18 +3,23 @@
 
 use std::fmt;
 use std::future::pending;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::thread::sleep;
 use std::time::Duration;
 
+use janus_io::member::Permit;
 use janus_tcp::{Instant, Stack};
 
 use super::launch::Crew;
+use super::reload::Sources;
 use super::{BoxError, Builder, Handle, Result};
 use crate::clock::Clock;
+use crate::config::{ConfigError, Effective, Settings};
 use crate::shard::{Shard, Step};
 
 /// How long a port is waited for that other cores must learn of, and how often it is looked.
@@ -43,12 +48,55 @@ pub struct Seat {
 // that never ends and keeps nothing, so no waker and no handle of them is outside. Thread-locals name it within a turn only.
 unsafe impl Send for Seat {}
 
+/// Settings of a program whose threads drive its cores.
+pub(super) enum Seated {
+    FromSources,
+    /// Another's, which leaves it a port.
+    AsParent(Arc<Settings>, Permit),
+}
+
+impl Seated {
+    pub(super) fn settings(
+        self,
+        sources: &Sources,
+    ) -> std::result::Result<(Settings, Effective), ConfigError> {
+        match self {
+            Seated::FromSources => {
+                let (mut settings, effective) = sources.read()?;
+                // Children, and a program that takes its place, are to have its ports: they are a group, and no other program is of it.
+                let own = || format!("own {:016x}", RandomState::new().hash_one(0));
+                settings.daemon_group.get_or_insert_with(own);
+                Ok((settings, effective))
+            }
+            Seated::AsParent(settings, permit) => {
+                let mut settings = Arc::unwrap_or_clone(settings);
+                settings.permit = Some(permit);
+                Ok((settings, Effective::default()))
+            }
+        }
+    }
+}
+
 impl Builder {
     /// Builds a runtime whose cores are driven by the program's own threads, and starts its other threads. It handles no signals.
     ///
     /// # Errors
     /// Those of [`build`](Builder::build), or what kept a thread from being started.
     pub fn build_seats(self) -> Result<Seats> {
+        self.build_seated(Seated::FromSources)
+    }
+
+    /// [`build_seats`](Builder::build_seats) in a child that was forked from a program with seats. It has that program's settings, whatever has become of
+    /// the environment and of files since, and is a member of its daemon by the right to this port.
+    ///
+    /// # Errors
+    /// As for that.
+    pub fn build_seats_of_child(self, parent: &Handle, permit: Permit) -> Result<Seats> {
+        self.build_seated(Seated::AsParent(parent.0.settings.get(), permit))
+    }
+
+    fn build_seated(mut self, seated: Seated) -> Result<Seats> {
+        self.seated = Some(seated);
         let prepared = self.signals(false).prepare(Clock::start())?;
         let handle = Handle(prepared.shared().clone());
         let (seeds, crew) = prepared.start()?;
@@ -198,11 +246,28 @@ impl Seat {
         }
     }
 
-    /// Whether other programs may listen at the same ports of TCP as this one: it is a daemon's member, and its settings name a group (key
-    /// `daemon_group`).
+    /// Whether other programs may listen at the same ports of TCP as this one, if it leaves them to these: it is a daemon's member.
     pub fn shares_ports(&self) -> bool {
-        let shared = &self.shard.ctx.shared;
-        shared.member.is_some() && shared.settings.get().daemon_group.is_some()
+        self.shard.ctx.shared.member.is_some()
+    }
+
+    /// The permit by which another program may listen at this port too, once this one does.
+    pub fn permit(&self, port: u16) -> Option<Permit> {
+        self.shard.ctx.shared.member.as_ref()?.permit(port)
+    }
+
+    /// Says whether new connections to an open port are to come only while no other program takes any there.
+    pub fn reserve_port(&self, port: u16, reserve: bool) {
+        if let Some(member) = &self.shard.ctx.shared.member {
+            member.reserve(port, reserve);
+        }
+    }
+
+    /// Another program leaves this one a port.
+    pub fn may_have(&self, permit: Permit) {
+        if let Some(member) = &self.shard.ctx.shared.member {
+            member.may_have(permit);
+        }
     }
 
     /// Says that another program listens at this one's open ports soon after its end: what opens connections there meanwhile is dropped, and comes

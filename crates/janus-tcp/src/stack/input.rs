@@ -280,6 +280,9 @@ impl Stack {
             Some(Record::TimeWait(slot)) if self.opens_anew(slot, parsed) => {
                 self.unknown(parsed, frame, Some(slot), unknown);
             }
+            Some(Record::TimeWait(slot)) if self.is_of_another(slot, parsed) => {
+                self.goes_back();
+            }
             Some(Record::TimeWait(slot)) => self.time_wait_arrives(slot, parsed),
             Some(Record::Stub(slot)) => {
                 if let Some(frame) = frame.take() {

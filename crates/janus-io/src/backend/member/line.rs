@@ -10,8 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use janus_shm::{
-    Bell, Claim, Consumer, Hello, Link, Message, Mode, Producer, Received, Segment, Share, VERSION,
-    Violation, Welcome, bytes_of_ring,
+    Bell, Claim, Consumer, Hello, Link, Message, Mode, Permit, Producer, Received, Segment, Share,
+    VERSION, Violation, Welcome, bytes_of_ring,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -72,17 +72,22 @@ struct State {
     daemon: u32,
     last: u32,
     /// The answer to each question that somebody waits for.
-    answers: BTreeMap<u32, Result<u16, Refusal>>,
+    answers: BTreeMap<u32, Result<Given, Refusal>>,
     /// Claims that were granted, made again when there is another daemon.
     granted: Vec<Claim>,
     /// Ports of TCP that were given back last: connections may be there yet, which another daemon is told of.
     released: VecDeque<Claim>,
+    /// Ports that other programs have left to this one.
+    permits: Vec<Permit>,
     /// Queues that are open.
     open: usize,
     listens: bool,
     /// Another member claims the ports soon after this one's end.
     succeeded: bool,
 }
+
+/// A port that was granted, and the permit to leave it to others.
+type Given = (u16, Option<Permit>);
 
 struct Refusal {
     errno: i32,
@@ -142,6 +147,7 @@ impl Line {
                 answers: BTreeMap::new(),
                 granted: Vec::new(),
                 released: VecDeque::new(),
+                permits: wishes.permit.clone().into_iter().collect(),
                 open: 0,
                 listens: false,
                 succeeded: false,
@@ -190,22 +196,28 @@ impl Line {
     pub(super) fn claim(&self, udp: bool, address: SocketAddr) -> io::Result<u16> {
         let mut state = self.lock();
         state.last += 1;
+        let permit = (state.permits.iter())
+            .find(|it| !udp && it.port == address.port())
+            .cloned();
+        let is_alone = udp || self.wishes.group.is_empty() && permit.is_none();
         let mut claim = Claim {
             number: state.last,
             udp,
             address,
             group: self.wishes.group.clone(),
-            share: match udp || self.wishes.group.is_empty() {
+            share: match is_alone {
                 true => Share::Alone,
                 false => Share::Join,
             },
+            permit,
         };
         let until = Instant::now() + ANSWER_WITHIN;
         let mut asked = 0;
         loop {
             if let Some(answer) = state.answers.remove(&claim.number) {
-                let port = answer?;
+                let (port, permit) = answer?;
                 claim.address.set_port(port);
+                claim.permit = permit;
                 self.bit(udp, port, |word, bit| word.fetch_or(bit, Ordering::Relaxed));
                 state.released.retain(|it| !is_at(it, udp, port));
                 state.granted.push(claim);
@@ -225,6 +237,37 @@ impl Line {
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Listens at a port from now on only while no other member does, or as the others do.
+    pub(super) fn reserve(&self, port: u16, reserve: bool) {
+        let mut state = self.lock();
+        let State { link, granted, .. } = &mut *state;
+        if let Some(claim) = granted.iter_mut().find(|it| is_at(it, false, port))
+            && claim.share != Share::Alone
+        {
+            claim.share = match reserve {
+                true => Share::Reserve,
+                false => Share::Join,
+            };
+            // Without a daemon the next one is told.
+            let said = Message::Claim(claim.clone());
+            let _ = link.as_ref().map(|link| link.send(&said, &[]));
+        }
+    }
+
+    /// A port is left to this program.
+    pub(super) fn may_have(&self, permit: Permit) {
+        let permits = &mut self.lock().permits;
+        permits.retain(|it| it.port != permit.port);
+        permits.push(permit);
+    }
+
+    /// The permit to a port of TCP, if others may have it too.
+    pub(super) fn permit(&self, port: u16) -> Option<Permit> {
+        let state = self.lock();
+        let claim = state.granted.iter().find(|it| is_at(it, false, port))?;
+        claim.permit.clone()
     }
 
     pub(super) fn release(&self, udp: bool, port: u16) {
@@ -300,7 +343,11 @@ impl Line {
 
     fn heard(&self, message: Message) {
         let (number, answer) = match message {
-            Message::Granted { number, port } => (number, Ok(port)),
+            Message::Granted {
+                number,
+                port,
+                permit,
+            } => (number, Ok((port, permit))),
             Message::Refused { number, errno, why } => (number, Err(Refusal { errno, why })),
             // Nothing else is to be said by a daemon of this version.
             _ => return,
@@ -496,6 +543,7 @@ fn hello(wishes: &Wishes, member: u32, ports: (u16, u16)) -> Hello {
         member,
         ports,
         buffers: 0,
+        permit: wishes.permit.clone(),
     }
 }
 

@@ -56,6 +56,7 @@ pub(super) fn open(
         queues: settings.queues(),
         buffers: settings.packet_buffers,
         borrows: settings.daemon_memory == DaemonMemory::Shared,
+        permit: settings.permit.clone(),
     };
     let joined = Member::join(socket, &wishes, growth);
     let member = joined.map_err(|error| BuildError::Device(error.into()))?;

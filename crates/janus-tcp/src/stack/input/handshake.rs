@@ -62,7 +62,7 @@ impl Stack {
     }
 
     /// Whether the segment in hand, for which there is no use here, goes back to who brought it.
-    fn goes_back(&mut self) -> bool {
+    pub(super) fn goes_back(&mut self) -> bool {
         self.unwanted = self.unwanted.map(|_| true);
         self.unwanted.is_some()
     }

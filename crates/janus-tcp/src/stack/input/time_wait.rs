@@ -21,6 +21,21 @@ impl Stack {
             && self.reopens(record, p)
     }
 
+    /// Whether a segment that may be for another program is none of the connection that was here: one that its peer has begun since from the same port is
+    /// there.
+    pub(crate) fn is_of_another(&self, slot: u32, p: &Parsed) -> bool {
+        /// No window is larger; numbers that were drawn anew are seldom as near.
+        const NEAR: i32 = 1 << 25;
+        if self.unwanted.is_none() || p.flags().contains(Flags::SYN) {
+            return false;
+        }
+        let record = self.index.time_wait.get(slot);
+        let is_behind = |number: SeqNum, end: SeqNum| (0..=NEAR).contains(&(end - number));
+        let sent = is_behind(p.seq() + p.space(), record.rcv_nxt);
+        let acked = !p.flags().contains(Flags::ACK) || is_behind(p.ack(), record.snd_nxt);
+        !(record.fin_wait_2 || sent && acked)
+    }
+
     /// Whether a segment opens nothing because no shard listens: it is a stray like others (Linux: tcp_v4_rcv).
     pub(crate) fn opens_nothing(&mut self, slot: u32, p: &Parsed) -> bool {
         let key = p.key();
