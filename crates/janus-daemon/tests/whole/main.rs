@@ -8,6 +8,7 @@ mod groups;
 mod hostile;
 mod lent;
 mod quotas;
+mod resets;
 mod statistics;
 mod world;
 
@@ -21,9 +22,17 @@ use world::{MEMBER, World, serve};
 fn a_member_that_is_killed() {
     if let Ok(text) = std::env::var(MEMBER) {
         let mut words = text.split(' ');
-        let mut word = || words.next().expect("a socket, a port and a group");
+        let mut word = || words.next().expect("a socket, a port, a group and peers");
         let (socket, port, group) = (word().into(), word(), word());
-        serve(socket, group, port.parse().expect("a port"), "killed");
+        let peers = word().split(',').filter_map(|it| it.parse().ok());
+        let peers = peers.collect();
+        serve(
+            socket,
+            group,
+            port.parse().expect("a port"),
+            peers,
+            "killed",
+        );
     }
 }
 
