@@ -48,6 +48,11 @@ impl Place {
     }
 
     pub fn daemon(&self) -> Running {
+        self.daemon_at(&format!("{OURS}/24"))
+    }
+
+    /// A daemon whose device has these addresses.
+    pub fn daemon_at(&self, addresses: &str) -> Running {
         let mut command = Command::new(library::janus());
         command
             .arg("daemon")
@@ -57,7 +62,7 @@ impl Place {
         command.env("JANUS_BACKEND", "tap");
         command.env("JANUS_TAP_NAME", "janus0");
         command.env("JANUS_TAP_KERNEL_ADDRESS", "none");
-        command.env("JANUS_ADDRESS", format!("{OURS}/24"));
+        command.env("JANUS_ADDRESS", addresses);
         let mut daemon = Running::start(command, "janus daemon");
         daemon.says("programs may join");
         daemon
@@ -71,7 +76,7 @@ impl Place {
     }
 
     /// A program that knows nothing of Janus, of this user.
-    fn program(&self, user: &str, words: &[&str]) -> Running {
+    pub fn program(&self, user: &str, words: &[&str]) -> Running {
         let mut command = self.member("setpriv");
         command.args([&format!("--reuid={user}"), "--clear-groups", "env"]);
         let library = self.path("library.so");
@@ -195,8 +200,13 @@ fn connections_outlive_their_daemon() {
     }
 }
 
+/// A number that the environment may say.
+pub fn said(name: &str, usual: usize) -> usize {
+    std::env::var(name).map_or(usual, |it| it.parse().expect("a number"))
+}
+
 /// As many as this process may have.
-fn more_descriptors() {
+pub fn more_descriptors() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).expect("no more than it may have");
@@ -214,9 +224,6 @@ fn restarts() {
         let patience = Some(Duration::from_secs(30));
         stream.set_read_timeout(patience).expect("not zero");
         stream
-    };
-    let said = |name: &str, usual: usize| {
-        std::env::var(name).map_or(usual, |it| it.parse().expect("a number"))
     };
     let (connections, restarts) = (said("JANUS_CONNECTIONS", 200), said("JANUS_RESTARTS", 5));
     more_descriptors();

@@ -12,6 +12,7 @@ mod veth;
 
 mod clients;
 mod daemon;
+mod deaths;
 mod devices;
 mod ends;
 mod faults;

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use janus_wire::ethernet::ethertype::{ARP, IPV4, IPV6};
 use janus_wire::proto::{ICMP, ICMPV6, TCP, UDP};
+use janus_wire::tcp::Flags;
 use janus_wire::{MacAddr, ethernet, icmpv6};
 
 use crate::ports::{Owner, Port, Ports, Slot};
@@ -20,12 +21,16 @@ pub(crate) struct Identity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Pass,
+    /// As [`Verdict::Pass`], a segment of TCP with these flags.
+    Segment(Flags),
     /// From an unclaimed port: it becomes the member's.
     Takes(Port),
     Refuse,
 }
 
 const FRAGMENT: u8 = 44;
+/// Offset of the flags in a segment.
+const FLAGS_AT: usize = 13;
 
 impl Identity {
     /// The link-local address that belongs to the device is its too.
@@ -140,16 +145,20 @@ fn transport(proto: u8, rest: Option<&[u8]>, slot: Slot, ports: &Ports) -> Verdi
         }
         _ => return Verdict::Refuse,
     };
-    let Some([high, low, ..]) = rest else {
+    let Some(rest @ [high, low, ..]) = rest else {
         return Verdict::Refuse;
+    };
+    let passes = match rest.get(FLAGS_AT) {
+        Some(flags) if !udp => Verdict::Segment(Flags(*flags)),
+        _ => Verdict::Pass,
     };
     let port = Port {
         udp,
         number: u16::from_be_bytes([*high, *low]),
     };
     match ports.owner(port) {
-        Owner::Member(of) if of == slot => Verdict::Pass,
-        Owner::Group if ports.groups.has(port.number, slot) => Verdict::Pass,
+        Owner::Member(of) if of == slot => passes,
+        Owner::Group if ports.groups.has(port.number, slot) => passes,
         Owner::Nobody => Verdict::Takes(port),
         Owner::Member(_) | Owner::Group | Owner::Kept => Verdict::Refuse,
     }

@@ -282,10 +282,11 @@ impl Switch {
     }
 
     fn ends(&mut self, slot: Slot, end: End) {
-        let Some(member) = self.members[usize::from(slot)].take() else {
+        let Some(mut member) = self.members[usize::from(slot)].take() else {
             return;
         };
-        let until = Instant::now() + KEPT;
+        let now = Instant::now();
+        let until = now + KEPT;
         let was_ready = member.stage == Stage::Ready;
         let (counter, kept) = match end {
             End::Leaves => (&self.counters.left, None),
@@ -297,6 +298,10 @@ impl Switch {
         }
         self.ports.gone(slot, kept);
         self.pieces.forget(slot);
+        // Nothing is reset while members of a daemon before may come.
+        let from = self.quiet_until.map_or(now, |at| at.max(now));
+        let flows = std::mem::take(&mut member.flows);
+        self.resets.tell(flows, member.user, from, &self.counters);
         // Nor what others have sent to it in this turn.
         self.inside.retain(|(to, ..)| *to != slot);
         if kept.is_some() {

@@ -2,7 +2,8 @@
 //! comes for a port goes to the member that has claimed it, what a member sends is looked at before it goes out. All that is no member's
 //! (questions for link addresses, pings, unclaimed ports) a stack of the daemon's own answers, the keeper.
 //!
-//! The daemon knows of ports, not of connections: those are the members', who keep them when it ends, and join the next one.
+//! The daemon steers by ports, not by connections: those are the members', who keep them when it ends, and join the next one. It knows which there
+//! are, as far as it has seen them begin, so that they do not outlive their member unnoticed by their peers.
 //! Never here: TCP; how a device is opened (`janus-rt`); the form of messages and rings (`janus-shm`).
 
 #![forbid(unsafe_code)]
@@ -11,12 +12,14 @@ mod account;
 mod check;
 mod desk;
 mod door;
+mod flows;
 mod groups;
 mod keeper;
 mod member;
 mod ports;
 mod publisher;
 mod quota;
+mod resets;
 mod seal;
 mod statistics;
 mod steer;
@@ -105,6 +108,14 @@ pub struct Counters {
     pub returned: Counter,
     /// Descriptors that a member sent, of strange kinds, which could not be closed without waiting.
     pub left_open: Counter,
+    /// Connections of members that were seen to begin.
+    pub begun: Counter,
+    /// Those among them that are over, or not remembered any more: the others are there.
+    pub ended: Counter,
+    /// SYNs to peers of members that are gone, so that they are reset.
+    pub asked: Counter,
+    /// Connections of members that are gone that were reset after that, by either side.
+    pub told: Counter,
     /// Members that were taken in.
     pub joined: Counter,
     /// Members that went in order.
@@ -137,9 +148,11 @@ impl std::fmt::Display for Counters {
         }
         let (joined, left) = (self.joined.get(), self.left.get());
         let (died, cut_off) = (self.died.get(), self.cut_off.get());
+        let (begun, ended, told) = (self.begun.get(), self.ended.get(), self.told.get());
         write!(
             f,
-            " programs: {joined} joined, {left} left, {died} died, {cut_off} cut off"
+            " programs: {joined} joined, {left} left, {died} died, {cut_off} cut off; connections: {begun} begun, {ended} ended, {told} reset \
+             after their program's end"
         )
     }
 }

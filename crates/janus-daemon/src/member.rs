@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::account::Account;
+use crate::flows::Flows;
 use crate::ports::Port;
 use crate::stock::Stock;
 
@@ -80,6 +81,7 @@ pub(crate) struct Member {
     /// Ports that it has by sending from them.
     pub(crate) taken: u32,
     pub(crate) account: Account,
+    pub(crate) flows: Flows,
     since: Instant,
     pub(crate) cores: Vec<Core>,
     cores_wanted: u8,
@@ -133,6 +135,7 @@ impl Member {
             identity: 0,
             taken: 0,
             account: Account::new(&peer),
+            flows: Flows::default(),
             since: Instant::now(),
             cores: Vec::new(),
             cores_wanted: 0,
@@ -159,6 +162,7 @@ impl Member {
         }
         self.name.clone_from(&hello.name);
         self.cores_wanted = hello.cores;
+        self.flows.follows = hello.member != 0;
         self.stage = Stage::Welcomed;
         Ok(())
     }

@@ -17,13 +17,13 @@ const NUMBERS: usize = 16;
 const NAME_AT: usize = NUMBERS + PORTS_SHOWN;
 const WORDS: usize = NAME_AT + NAME_MAX / 8;
 /// Words of the daemon's row behind its process and its beginning.
-const COUNTERS: usize = 19;
+const COUNTERS: usize = 23;
 /// In the word of a port: it is one of UDP.
 const UDP: u64 = 1 << 16;
 
 /// The daemon's row, and one for each member's place. Whoever changes a word's meaning raises the version.
 pub(crate) const FORM: Form = Form {
-    version: 1,
+    version: 2,
     rows: 1 + MEMBERS_MAX as u32,
     words: WORDS as u32,
 };
@@ -130,6 +130,10 @@ impl Counters {
             lent,
             returned,
             left_open,
+            begun,
+            ended,
+            asked,
+            told,
             joined,
             left,
             died,

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use janus_wire::proto::{TCP, UDP};
 use janus_wire::tcp::Flags;
-use janus_wire::{Class, FlowKey, Link, classify};
+use janus_wire::{Class, FlowKey};
 
 use crate::ports::{Owner, Port, Ports, Slot};
 
@@ -37,6 +37,16 @@ pub(crate) struct Pieces {
     next: usize,
 }
 
+impl To {
+    /// The member that it goes to, if it does.
+    pub(crate) fn slot(self) -> Option<Slot> {
+        match self {
+            To::Member(slot, _) | To::Returns(slot, _) => Some(slot),
+            _ => None,
+        }
+    }
+}
+
 impl Pieces {
     pub(crate) fn new() -> Pieces {
         Pieces {
@@ -52,10 +62,9 @@ impl Pieces {
 
     /// A member is gone: another will have its place, and is not to get the rest of its packets.
     pub(crate) fn forget(&mut self, slot: Slot) {
-        let leads_there = |to| matches!(to, To::Member(of, _) | To::Returns(of, _) if of == slot);
         let known = self.known.iter_mut();
         known
-            .filter(|it| it.is_some_and(|(_, to)| leads_there(to)))
+            .filter(|it| it.is_some_and(|(_, to)| to.slot() == Some(slot)))
             .for_each(|it| *it = None);
     }
 
@@ -123,8 +132,8 @@ fn is_answer_of_arp(bytes: &[u8]) -> bool {
     bytes.get(20..22) == Some(&[0, 2])
 }
 
-pub(crate) fn steer(bytes: &[u8], link: Link, ports: &Ports, pieces: &mut Pieces) -> To {
-    let class = classify(bytes, link);
+/// Where a frame goes that is of this class.
+pub(crate) fn steer(class: Class, bytes: &[u8], ports: &Ports, pieces: &mut Pieces) -> To {
     if let Some((flow, flags)) = class.segment() {
         return by_flow(ports, &flow, opens(flags), core_of(&flow));
     }
@@ -217,6 +226,7 @@ fn of_piece(
 mod tests {
     use super::*;
     use janus_wire::ethernet::ethertype::IPV4;
+    use janus_wire::{Link, classify};
 
     /// A piece of a datagram for port 53, at eight times this offset.
     fn piece(offset: u16) -> Vec<u8> {
@@ -240,7 +250,8 @@ mod tests {
         };
         ports.claim(1, port).unwrap();
         let to = |ports: &Ports, pieces: &mut Pieces, offset| {
-            steer(&piece(offset), Link::Ethernet, ports, pieces)
+            let frame = piece(offset);
+            steer(classify(&frame, Link::Ethernet), &frame, ports, pieces)
         };
         assert_eq!(to(&ports, &mut pieces, 3), To::Nowhere, "before the first");
         assert_eq!(to(&ports, &mut pieces, 0), To::Member(1, 0));

@@ -13,6 +13,7 @@ use rustix::process::geteuid;
 
 use crate::Counters;
 use crate::member::{Crossed, has_ended};
+use crate::ports::Slot;
 
 /// Messages of one that has left, at a time: it has nothing to say.
 const HEARD_AT_ONCE: usize = 4;
@@ -194,6 +195,28 @@ impl Debtor {
         let mut heard = heard.map_while(|it| it);
         let hung_up = heard.any(|it| matches!(it, Ok(Received::End) | Err(_)));
         hung_up || self.process.as_ref().is_some_and(has_ended)
+    }
+}
+
+/// The sender of a frame in a lent buffer, while the device has it.
+#[derive(Clone, Copy)]
+pub(crate) struct Flight {
+    pub(crate) slot: Slot,
+    pub(crate) core: u8,
+    pub(crate) borrower: u16,
+}
+
+impl Flight {
+    pub(crate) fn key(self) -> u32 {
+        u32::from(self.borrower) << 16 | u32::from(self.core) << 8 | u32::from(self.slot)
+    }
+
+    pub(crate) fn of(key: u32) -> Flight {
+        Flight {
+            slot: key as u8,
+            core: (key >> 8) as u8,
+            borrower: (key >> 16) as u16,
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use janus_io::park::Parker;
 use janus_io::{BURST, Batch, Idle, Queue};
 use janus_mem::{Frame, LENT};
 use janus_shm::{Closer, Descriptor, Welcome};
+use janus_wire::tcp::Flags;
 use janus_wire::{Link, MacAddr, classify};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -20,8 +21,9 @@ use crate::groups::Way;
 use crate::member::{Breach, Crossed, Member, Memory, Stage};
 use crate::ports::{KEPT, Ports, Slot};
 use crate::publisher::Publisher;
+use crate::resets::Resets;
 use crate::steer::{Pieces, To, core_of, opens, steer};
-use crate::stock::Stock;
+use crate::stock::{Flight, Stock};
 use crate::{Counters, MEMBERS_MAX};
 
 /// Turns between two looks at what members say, where there is always something to carry.
@@ -49,6 +51,7 @@ pub(crate) struct Switch {
     pub(crate) link: Link,
     pub(crate) frame_max: usize,
     pub(crate) stock: Stock,
+    pub(crate) resets: Resets,
     pub(crate) closer: Closer,
     /// For the device, and for the keeper.
     pub(crate) out: Batch,
@@ -105,6 +108,7 @@ impl Switch {
             link,
             frame_max,
             stock: Stock::new(&device.depot, device.memory, lends, counters.clone()),
+            resets: Resets::new(),
             closer: Closer::start()?,
             device: device.queue,
             out: Batch::new(),
@@ -152,6 +156,7 @@ impl Switch {
                 carried += self.member_turn(slot as Slot);
             }
         }
+        carried += self.resets_turn();
         self.send();
         self.tell();
         carried
@@ -181,7 +186,14 @@ impl Switch {
     }
 
     fn carry(&mut self, frame: Frame) {
-        match steer(frame.data(), self.link, &self.ports, &mut self.pieces) {
+        let class = classify(frame.data(), self.link);
+        let to = steer(class, frame.data(), &self.ports, &mut self.pieces);
+        if let Some((flow, flags)) = class.segment()
+            && flags.contains(Flags::RST)
+        {
+            self.is_reset(&flow, to.slot());
+        }
+        match to {
             To::Member(slot, core) => return self.deliver(slot, core, frame, 0),
             To::Returns(slot, core) => {
                 return self.deliver(slot, core, frame, Descriptor::RETURNS);
@@ -206,7 +218,7 @@ impl Switch {
     }
 
     #[inline]
-    fn deliver(&mut self, slot: Slot, core: u8, frame: Frame, tag: u32) {
+    pub(crate) fn deliver(&mut self, slot: Slot, core: u8, frame: Frame, tag: u32) {
         let Some(member) = &mut self.members[usize::from(slot)] else {
             return self.stock.pool.free(frame.buf);
         };
@@ -248,12 +260,13 @@ impl Switch {
         self.cable.rx_burst(&mut self.stock.pool, &mut batch);
         let count = batch.len();
         for frame in batch.pull() {
+            self.keeper_sends(frame.data());
             self.put_out(frame);
         }
         count
     }
 
-    fn put_out(&mut self, frame: Frame) {
+    pub(crate) fn put_out(&mut self, frame: Frame) {
         let Err(frame) = self.out.push(frame) else {
             return;
         };
@@ -402,14 +415,19 @@ impl Switch {
         let head = &mut head[..len];
         head.copy_from_slice(&frame.data()[..len]);
         let stays = it.tag & Descriptor::RETURNS != 0 || self.identity.is_for_us(head);
-        if stays
-            || !self.may_pass(slot, member, head)
-            || !self.door.quotas.admits(member.user, head, it.len)
-        {
+        let passes = match stays {
+            true => None,
+            false => self.may_pass(slot, member, head),
+        };
+        let passes = passes.filter(|_| self.door.quotas.admits(member.user, head, it.len));
+        let Some(flags) = passes else {
             // It is to be copied, or refused; or it is over the rate, and dropped as one in other memory is.
             let lent = self.stock.loans.lend(frame.buf, borrower);
             debug_assert!(lent.is_ok(), "it was taken back just now");
             return Ok(false);
+        };
+        if member.flows.turn_by(flags) {
+            self.turns(member, frame.data());
         }
         let borrower = borrower.get();
         frame.tag = LENT;
@@ -450,26 +468,28 @@ impl Switch {
         Ok(())
     }
 
-    /// Whether a member may send what begins so.
-    fn may_pass(&mut self, slot: Slot, member: &mut Member, head: &[u8]) -> bool {
+    /// Flags of a segment that begins so, or none of another packet, if the member may send it.
+    fn may_pass(&mut self, slot: Slot, member: &mut Member, head: &[u8]) -> Option<Flags> {
         match self.identity.judge(head, slot, &self.ports) {
-            Verdict::Pass => true,
-            Verdict::Refuse => false,
+            Verdict::Pass => Some(Flags::NONE),
+            Verdict::Segment(flags) => Some(flags),
+            Verdict::Refuse => None,
             Verdict::Takes(port) => {
                 let may = member.taken < TAKEN_MAX && self.door.allows(member.user, port.number);
                 let has = may && self.ports.claim(slot, port).is_some();
                 member.taken += u32::from(has);
-                has
+                // Now it is from a port of its own.
+                has.then(|| self.may_pass(slot, member, head)).flatten()
             }
         }
     }
 
     fn pass(&mut self, slot: Slot, member: &mut Member, frame: Frame) {
-        if !self.may_pass(slot, member, frame.data()) {
+        let Some(flags) = self.may_pass(slot, member, frame.data()) else {
             member.account.refused += 1;
             self.counters.refused.add(1);
             return self.stock.pool.free(frame.buf);
-        }
+        };
         let (user, len) = (member.user, frame.len.into());
         if !self.door.quotas.admits(user, frame.data(), len) {
             member.account.limited += 1;
@@ -477,17 +497,28 @@ impl Switch {
             return self.stock.pool.free(frame.buf);
         }
         member.account.sent.add(frame.len.into());
+        if member.flows.turn_by(flags) {
+            self.turns(member, frame.data());
+        }
         if self.identity.is_for_us(frame.data()) {
-            return self.carry_inside(slot, frame);
+            return self.carry_inside(slot, member, frame);
         }
         self.counters.from_members.add(1);
         self.put_out(frame);
     }
 
     /// From one member to another, or back: whoever sends to a port without an owner answers itself that it is closed.
-    fn carry_inside(&mut self, from: Slot, frame: Frame) {
+    fn carry_inside(&mut self, from: Slot, member: &mut Member, frame: Frame) {
         self.counters.inside.add(1);
-        let to = steer(frame.data(), self.link, &self.ports, &mut self.pieces);
+        let class = classify(frame.data(), self.link);
+        let to = steer(class, frame.data(), &self.ports, &mut self.pieces);
+        if let Some((flow, flags)) = class.segment()
+            && (flags.contains(Flags::RST) || to == To::Closed)
+        {
+            self.is_reset(&flow, to.slot());
+            // Its answer to itself is not seen here.
+            member.flows.forget(&flow.reversed(), &self.counters);
+        }
         let (slot, core, tag) = match to {
             To::Member(slot, core) => (slot, core, 0),
             To::Returns(slot, core) => (slot, core, Descriptor::RETURNS),
@@ -508,9 +539,9 @@ impl Switch {
         let own = segment.filter(|(flow, _)| self.ports.groups.has(flow.local_port(), by));
         let way = own.and_then(|(flow, flags)| {
             let way = self.ports.groups.next(by, &flow, opens(flags))?;
-            Some((way, core_of(&flow)))
+            Some((way, flow, flags))
         });
-        let Some((Way { slot, returns }, core)) = way else {
+        let Some((Way { slot, returns }, flow, flags)) = way else {
             self.counters.refused.add(1);
             return self.stock.pool.free(frame.buf);
         };
@@ -520,7 +551,11 @@ impl Switch {
             self.counters.lost_reserved.add(1);
             return self.stock.pool.free(frame.buf);
         }
+        if flags.contains(Flags::RST) {
+            self.is_reset(&flow, Some(slot));
+        }
         let returns = if returns { Descriptor::RETURNS } else { 0 };
+        let core = core_of(&flow);
         self.inside.push((slot, core, inside | returns, frame));
     }
 
@@ -556,7 +591,8 @@ impl Switch {
 
     fn sleep(&mut self, parker: &Parker) -> io::Result<()> {
         let now = Instant::now();
-        let left = (self.expires).map(|at| at.saturating_duration_since(now));
+        let due = self.expires.into_iter().chain(self.resets.due()).min();
+        let left = due.map(|at| at.saturating_duration_since(now));
         let bell = parker.bell();
         bell.arm();
         if self.stop.load(Ordering::Acquire) {
@@ -598,25 +634,3 @@ impl Switch {
 
 /// A turn takes less from a member's core than a batch holds.
 const _: () = assert!(AT_ONCE <= BURST);
-
-/// The sender of a frame in a lent buffer, while the device has it.
-#[derive(Clone, Copy)]
-struct Flight {
-    slot: Slot,
-    core: u8,
-    borrower: u16,
-}
-
-impl Flight {
-    fn key(self) -> u32 {
-        u32::from(self.borrower) << 16 | u32::from(self.core) << 8 | u32::from(self.slot)
-    }
-
-    fn of(key: u32) -> Flight {
-        Flight {
-            slot: key as u8,
-            core: (key >> 8) as u8,
-            borrower: (key >> 16) as u16,
-        }
-    }
-}

@@ -12,6 +12,7 @@ use rustix::process::{Uid, geteuid};
 use rustix::thread::set_thread_res_uid;
 
 use crate::bare::{Bare, LOG2};
+use crate::resets::nothing_is_left;
 use crate::world::{Member, World, on};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -163,6 +164,7 @@ fn connections_are_divided_among_a_group_and_no_other_gets_its_port() {
     go_on(all.iter().chain(&more), "at the end");
     hang_up(all);
     hang_up(more);
+    nothing_is_left(&world);
     end([one, two, three, alone]);
     let counters = world.ends();
     assert_eq!((counters.died.get(), counters.cut_off.get()), (0, 0));
@@ -228,6 +230,7 @@ fn who_joins_or_goes_disturbs_no_connection_of_another() {
     is_reached(&world, 80, "again");
     go_on(&all, "another has come");
     hang_up(all);
+    nothing_is_left(&world);
     end([one, two, again]);
     let counters = world.ends();
     assert!(counters.turned_back.get() > 0, "{counters}");
@@ -255,6 +258,7 @@ fn a_groups_connections_outlive_the_daemon() {
     for name in ["one", "three"] {
         is_reached(&world, 80, name);
     }
+    nothing_is_left(&world);
     end(members);
     let counters = world.ends();
     assert_eq!((counters.died.get(), counters.cut_off.get()), (0, 0));

@@ -9,6 +9,7 @@ mod hostile;
 mod lent;
 mod permits;
 mod quotas;
+mod resets;
 mod statistics;
 mod world;
 
@@ -22,9 +23,17 @@ use world::{MEMBER, World, serve};
 fn a_member_that_is_killed() {
     if let Ok(text) = std::env::var(MEMBER) {
         let mut words = text.split(' ');
-        let mut word = || words.next().expect("a socket, a port and a group");
+        let mut word = || words.next().expect("a socket, a port, a group and peers");
         let (socket, port, group) = (word().into(), word(), word());
-        serve(socket, group, port.parse().expect("a port"), "killed");
+        let peers = word().split(',').filter_map(|it| it.parse().ok());
+        let peers = peers.collect();
+        serve(
+            socket,
+            group,
+            port.parse().expect("a port"),
+            peers,
+            "killed",
+        );
     }
 }
 

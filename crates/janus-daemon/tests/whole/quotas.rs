@@ -14,14 +14,14 @@ use crate::world::{LONG, World};
 const SYN: u8 = 2;
 const ACK: u8 = 16;
 
-fn rate(per_second: u64, burst: u64) -> Option<Rate> {
+pub(crate) fn rate(per_second: u64, burst: u64) -> Option<Rate> {
     Some(Rate {
         per_second: NonZeroU64::new(per_second)?,
         burst: NonZeroU64::new(burst)?,
     })
 }
 
-fn limit(bytes: Option<Rate>, syns: Option<Rate>) -> Limit {
+pub(crate) fn limit(bytes: Option<Rate>, syns: Option<Rate>) -> Limit {
     let user = None;
     Limit { user, bytes, syns }
 }

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::io::{Error, ErrorKind, Result};
-use std::net::Shutdown;
+use std::net::{Ipv6Addr, Shutdown, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -23,7 +23,8 @@ use crate::churn::in_time;
 
 /// Says to a process what it is.
 pub(crate) const MEMBER: &str = "DAEMON_TEST_MEMBER";
-const OURS: &str = "192.0.2.1";
+pub(crate) const OURS: &str = "192.0.2.1";
+pub(crate) const OURS_6: &str = "2001:db8::1";
 /// Of a member of a group.
 const CORES: usize = 2;
 /// Enough for a dozen members and more: the others bring memory of their own.
@@ -50,7 +51,7 @@ struct Carrier {
 /// A member in this process.
 #[derive(Debug)]
 pub(crate) struct Member {
-    handle: Handle,
+    pub(crate) handle: Handle,
     thread: JoinHandle<()>,
     /// On each of its cores.
     accepts: Vec<AbortHandle>,
@@ -275,10 +276,25 @@ pub(crate) fn member_builder(socket: PathBuf, group: &str) -> Builder {
 }
 
 /// A process that is a member, for as long as it lives.
-pub(crate) fn serve(socket: PathBuf, group: &str, port: u16, name: &'static str) {
-    let main = move || async move {
-        let listener = TcpListener::bind((OURS, port)).await.expect("a port");
-        answers(listener, name).await;
+pub(crate) fn serve(
+    socket: PathBuf,
+    group: &str,
+    port: u16,
+    peers: Vec<SocketAddr>,
+    name: &'static str,
+) {
+    let peers: Arc<[SocketAddr]> = peers.into();
+    let main = move || {
+        let peers = peers.clone();
+        async move {
+            let mut open = Vec::new();
+            for peer in peers.iter() {
+                open.push(TcpStream::connect(*peer).await.expect("a peer"));
+            }
+            let any = Ipv6Addr::UNSPECIFIED;
+            let listener = TcpListener::bind((any, port)).await.expect("a port");
+            answers(listener, name).await;
+        }
     };
     let builder = member_builder(socket, group);
     // Those of a group elsewhere have a queue for each core.
@@ -287,11 +303,11 @@ pub(crate) fn serve(socket: PathBuf, group: &str, port: u16, name: &'static str)
     runtime.run(main).expect("it is killed");
 }
 
-fn builder(address: &str, backend: BackendChoice) -> Builder {
+fn builder(addresses: [&str; 2], backend: BackendChoice) -> Builder {
     let builder = Runtime::builder().ignore_environment().cores(1);
     let builder = builder.packet_buffers(8_192).max_connections(4_096);
-    let address = address.parse().expect("an address");
-    builder.address(address).backend(backend)
+    let add = |builder: Builder, it: &str| builder.address(it.parse().expect("an address"));
+    addresses.into_iter().fold(builder, add).backend(backend)
 }
 
 /// A daemon that any user may ask.
@@ -304,7 +320,11 @@ pub(crate) fn daemon(socket: PathBuf, limits: &[Limit], device: BackendChoice) -
         lends: LENDS,
         signals: false,
     };
-    Daemon::open(builder("192.0.2.1/24", device), &settings).expect("a daemon")
+    Daemon::open(
+        builder(["192.0.2.1/24", "2001:db8::1/64"], device),
+        &settings,
+    )
+    .expect("a daemon")
 }
 
 /// The two ends of a wire such as daemons have.
@@ -350,7 +370,7 @@ impl World {
         let near = near.open(1).expect("an end").remove(0);
         let device = Device(Arc::new(Mutex::new(Some(near))));
         let daemon = Carrier::start(socket.clone(), limits, device.clone());
-        let client = builder("192.0.2.2/24", BackendChoice::wire(far));
+        let client = builder(["192.0.2.2/24", "2001:db8::2/64"], BackendChoice::wire(far));
         let (client, client_thread) = start(client.build().expect("a client"));
         World {
             socket,
@@ -450,8 +470,13 @@ impl World {
 
     /// One that serves soon with others of its group.
     pub(crate) fn process_of(&self, group: &str, port: u16) -> Child {
+        self.process_to(group, port, "")
+    }
+
+    /// One that has connections to these peers before it serves.
+    pub(crate) fn process_to(&self, group: &str, port: u16, peers: &str) -> Child {
         let this = std::env::current_exe().expect("a path");
-        let text = format!("{} {port} {group}", self.socket.display());
+        let text = format!("{} {port} {group} {peers}", self.socket.display());
         Command::new(this)
             .args(["--exact", "a_member_that_is_killed"])
             .env(MEMBER, text)
@@ -529,6 +554,9 @@ impl World {
         in_time("buffers that were lent come home", || {
             // One that was cut off and lives has them yet.
             counters.lent.get() == counters.returned.get() || counters.cut_off.get() > 0
+        });
+        in_time("no connection is left", || {
+            counters.begun.get() == counters.ended.get()
         });
         let (counters, buffers) = self.daemon.ends();
         self.client.stop();
