@@ -10,8 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use janus_shm::{
-    Bell, Claim, Consumer, Hello, Link, Message, Mode, Producer, Received, Segment, Share, VERSION,
-    Violation, Welcome, bytes_of_ring,
+    Bell, Claim, Consumer, Hello, Link, Message, Mode, Network, Producer, Received, Segment, Share,
+    VERSION, Violation, Welcome, bytes_of_ring,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -20,11 +20,13 @@ use rustix::net::{
     socket_with,
 };
 
+use super::addresses::Addresses;
+use super::answer::welcomed;
 use super::queue::Ends;
 use super::{MemberCounters, Wishes};
 
 /// How long one answer may take.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// How long a daemon that hangs is waited for at the end.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Ports that were given back and are remembered.
@@ -55,6 +57,7 @@ pub(super) struct Line {
     packets: Packets,
     /// The first daemon's words. Another must have the same device.
     welcome: Welcome,
+    addresses: Addresses,
     /// Of each core: its own end, and the daemon's, which this side keeps too, so that no daemon's end is heard on it.
     bells: Vec<(Bell, Bell)>,
     /// Ports of TCP and of UDP that are claimed, a bit for each.
@@ -84,9 +87,9 @@ struct State {
     succeeded: bool,
 }
 
-struct Refusal {
-    errno: i32,
-    why: String,
+pub(super) struct Refusal {
+    pub(super) errno: i32,
+    pub(super) why: String,
 }
 
 impl From<Refusal> for io::Error {
@@ -99,6 +102,7 @@ impl From<Refusal> for io::Error {
 pub(super) struct Greeted {
     pub(super) link: Arc<Link>,
     pub(super) welcome: Welcome,
+    network: Network,
     /// Descriptors that came along.
     pub(super) fds: Vec<OwnedFd>,
 }
@@ -122,7 +126,12 @@ impl Line {
         let bells = bells?;
         let agreed = greeted.agree(&packets, packets.lent, &bells);
         let ends = agreed.map_err(|error| hung_up(path, error))?;
-        let Greeted { link, welcome, .. } = greeted;
+        let Greeted {
+            link,
+            welcome,
+            network,
+            ..
+        } = greeted;
         let place = |ends| Place {
             changes: AtomicU32::new(1),
             ends: Mutex::new(Some(ends)),
@@ -132,6 +141,7 @@ impl Line {
             wishes: wishes.clone(),
             packets,
             welcome,
+            addresses: Addresses::new(network),
             bells,
             claimed: [(); 2].map(|()| (0..1024).map(|_| AtomicU64::new(0)).collect()),
             places: ends.into_iter().map(place).collect(),
@@ -157,6 +167,10 @@ impl Line {
 
     pub(super) fn welcome(&self) -> &Welcome {
         &self.welcome
+    }
+
+    pub(super) fn addresses(&self) -> &Addresses {
+        &self.addresses
     }
 
     /// Entries of each ring.
@@ -302,6 +316,7 @@ impl Line {
         let (number, answer) = match message {
             Message::Granted { number, port } => (number, Ok(port)),
             Message::Refused { number, errno, why } => (number, Err(Refusal { errno, why })),
+            Message::Network(network) => return self.addresses.learn(network),
             // Nothing else is to be said by a daemon of this version.
             _ => return,
         };
@@ -386,7 +401,7 @@ impl Line {
             let text = "the new daemon has another device, or has given this program's ports away: restart the program";
             return Err(io::Error::other(text));
         }
-        let link = next.link;
+        let (link, network) = (next.link, next.network);
         let mut state = self.lock();
         if state.open == 0 {
             // It has ended meanwhile, and is not to keep its ports.
@@ -405,6 +420,7 @@ impl Line {
         state.daemon += 1;
         self.changed.notify_all();
         drop(state);
+        self.addresses.learn(network);
         self.hand_out(ends);
         eprintln!("janus: there is a daemon at {} again", self.path.display());
         Ok(())
@@ -512,9 +528,13 @@ impl Greeted {
     fn at(path: &Path, hello: &Hello) -> io::Result<Greeted> {
         let link = Link::new(connected(path)?);
         link.send(&Message::Hello(hello.clone()), &[])?;
-        let (welcome, fds) = welcomed(&link, path)?;
-        let link = Arc::new(link);
-        Ok(Greeted { link, welcome, fds })
+        let (welcome, network, fds) = welcomed(&link, path)?;
+        Ok(Greeted {
+            link: Arc::new(link),
+            welcome,
+            network,
+            fds,
+        })
     }
 
     /// Tells it where memory and rings are; our ends of the rings.
@@ -591,32 +611,8 @@ fn hung_up(path: &Path, error: io::Error) -> io::Error {
     }
 }
 
-/// The daemon's answer to a hello.
-fn welcomed(link: &Link, path: &Path) -> io::Result<(Welcome, Vec<OwnedFd>)> {
-    let strange = |what: &str| {
-        let text = format!("what answers at {} is no daemon: {what}", path.display());
-        io::Error::new(io::ErrorKind::InvalidData, text)
-    };
-    let until = Instant::now() + ANSWER_WITHIN;
-    while wait(link, Some(until.saturating_duration_since(Instant::now()))) {
-        match link.receive()? {
-            Received::Message(Message::Welcome(welcome), fds) => return Ok((welcome, fds)),
-            Received::Message(Message::Refused { errno, why, .. }, _) => {
-                return Err(Refusal { errno, why }.into());
-            }
-            Received::Message(..) | Received::Strange(_) => {
-                return Err(strange("it says something else"));
-            }
-            Received::Nothing => {}
-            Received::End => return Err(io::ErrorKind::ConnectionReset.into()),
-        }
-    }
-    let text = format!("the daemon at {} does not answer", path.display());
-    Err(io::Error::new(io::ErrorKind::TimedOut, text))
-}
-
 /// Waits until there is something to hear. False: not within that time.
-fn wait(link: &Link, time: Option<Duration>) -> bool {
+pub(super) fn wait(link: &Link, time: Option<Duration>) -> bool {
     let mut polled = [PollFd::new(link, PollFlags::IN)];
     let time = time.and_then(|time| Timespec::try_from(time).ok());
     match poll(&mut polled, time.as_ref()) {
