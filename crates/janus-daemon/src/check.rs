@@ -151,7 +151,7 @@ fn transport(proto: u8, rest: Option<&[u8]>, slot: Slot, ports: &Ports) -> Verdi
         Owner::Member(of) if of == slot => Verdict::Pass,
         Owner::Group if ports.groups.has(port.number, slot) => Verdict::Pass,
         Owner::Nobody => Verdict::Takes(port),
-        Owner::Member(_) | Owner::Group | Owner::Kept => Verdict::Refuse,
+        Owner::Member(_) | Owner::Group | Owner::Kept | Owner::Keeper => Verdict::Refuse,
     }
 }
 

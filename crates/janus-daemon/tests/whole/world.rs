@@ -58,7 +58,15 @@ pub(crate) struct Member {
 
 /// The wire's near end, which outlives the daemon that has it.
 #[derive(Clone)]
-struct Device(Arc<Mutex<Option<Box<dyn Queue>>>>);
+pub(crate) struct Device(Arc<Mutex<Option<Box<dyn Queue>>>>);
+
+impl Device {
+    pub(crate) fn new(end: impl Backend + 'static) -> Device {
+        let end: Box<dyn Backend> = Box::new(end);
+        let queue = end.open(1).expect("an end").remove(0);
+        Device(Arc::new(Mutex::new(Some(queue))))
+    }
+}
 
 impl Backend for Device {
     fn open(self: Box<Self>, _queues: usize) -> Result<Vec<Box<dyn Queue>>> {
@@ -119,7 +127,7 @@ impl Drop for Opened {
 }
 
 /// A runtime on a thread, which waits to be told what to do.
-fn start(runtime: Runtime) -> (Handle, JoinHandle<()>) {
+pub(crate) fn start(runtime: Runtime) -> (Handle, JoinHandle<()>) {
     let handle = runtime.handle();
     let thread = std::thread::spawn(move || {
         runtime
@@ -217,7 +225,7 @@ pub(crate) async fn steady(port: u16, name: &'static str, stop: Arc<AtomicBool>)
 }
 
 /// Answers each connection with a name and what it says.
-async fn answers(listener: TcpListener, name: &'static str) {
+pub(crate) async fn answers(listener: TcpListener, name: &'static str) {
     while let Ok((stream, _)) = listener.accept().await {
         drop(janus::spawn(async move {
             let _: Result<()> = async {
@@ -287,7 +295,7 @@ pub(crate) fn serve(socket: PathBuf, group: &str, port: u16, name: &'static str)
     runtime.run(main).expect("it is killed");
 }
 
-fn builder(address: &str, backend: BackendChoice) -> Builder {
+pub(crate) fn builder(address: &str, backend: BackendChoice) -> Builder {
     let builder = Runtime::builder().ignore_environment().cores(1);
     let builder = builder.packet_buffers(8_192).max_connections(4_096);
     let address = address.parse().expect("an address");
@@ -346,9 +354,7 @@ impl World {
         let folder = format!("janus-daemon-{}-{number}-{name}", std::process::id());
         let socket = std::env::temp_dir().join(folder).join("io.sock");
         let (near, far) = ends_of_a_wire();
-        let near: Box<dyn Backend> = Box::new(near);
-        let near = near.open(1).expect("an end").remove(0);
-        let device = Device(Arc::new(Mutex::new(Some(near))));
+        let device = Device::new(near);
         let daemon = Carrier::start(socket.clone(), limits, device.clone());
         let client = builder("192.0.2.2/24", BackendChoice::wire(far));
         let (client, client_thread) = start(client.build().expect("a client"));
