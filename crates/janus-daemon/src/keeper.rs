@@ -125,7 +125,7 @@ fn on_a_wire(device: &OpenDevice) -> Result<(Builder, wire::End), BoxError> {
 /// The keeper asks for an address as a program does, and the daemon is told.
 fn asking(builder: Builder, leases: &Leases, leased: &Leased) -> Builder {
     let (taken, tells) = (leases.taken.clone(), leased.clone());
-    let builder = builder.dhcp().dhcp_wait(leases.wait);
+    let builder = builder.dhcp().dhcp_wait(leased.wait());
     let builder = builder.on_addressing(move |addressing, lease| {
         let network = network::leased(addressing, lease);
         if let Some(taken) = &taken {

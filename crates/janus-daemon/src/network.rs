@@ -20,6 +20,9 @@ use crate::member::{Breach, Member, Stage, Waits};
 use crate::ports::{KEPT, Port, Ports, Slot};
 use crate::switch::Switch;
 
+/// A longer wait is as good as none that ends, and no clock can hold all of them.
+const WAIT_MAX: Duration = Duration::from_secs(1 << 32);
+
 /// The way of leased addresses from the thread that has the lease to the loop.
 #[derive(Clone)]
 pub(crate) struct Leased(Arc<Shared>);
@@ -47,7 +50,7 @@ impl Leased {
         Leased(Arc::new(Shared {
             fresh: AtomicBool::new(false),
             news: Mutex::new(None),
-            wait,
+            wait: wait.min(WAIT_MAX),
             wakes,
         }))
     }

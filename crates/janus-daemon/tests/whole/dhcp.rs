@@ -1,10 +1,6 @@
 //! A daemon whose address a DHCP server gives: on one switch with that server, which the test plays, and a client.
 
 #[path = "../../../../tests/runtime/dhcp/server.rs"]
-#[expect(
-    dead_code,
-    reason = "what the tests of a program alone wish for besides"
-)]
 mod server;
 
 use std::io::{ErrorKind, Result};
@@ -25,7 +21,9 @@ use server::{Server, Wish};
 
 use crate::bare::{Bare, claim};
 use crate::churn::in_time;
-use crate::world::{Device, LONG, answers, begin, builder, member_builder, on, start};
+use crate::world::{
+    CORES, Device, LONG, answers, begin, builder, member_builder, on, on_core, start,
+};
 
 const FIRST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 77);
 const SECOND: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 78);
@@ -90,13 +88,20 @@ impl Link {
         }
     }
 
-    fn member(&self, memory: DaemonMemory) -> Serving {
-        let builder = member_builder(self.socket.clone(), "").daemon_memory(memory);
+    fn member(&self) -> Serving {
+        self.member_of("", DaemonMemory::Isolated)
+    }
+
+    fn member_of(&self, group: &str, memory: DaemonMemory) -> Serving {
+        let builder = member_builder(self.socket.clone(), group).daemon_memory(memory);
         let (handle, thread) = start(builder.build().expect("it waits for an address"));
-        on(&handle, || async {
-            let listener = TcpListener::bind(("0.0.0.0", PORT)).await.expect("a port");
-            drop(janus::spawn(answers(listener, "one")));
-        });
+        let cores = if group.is_empty() { 1 } else { CORES };
+        for core in 0..cores {
+            on_core(&handle, core, || async {
+                let listener = TcpListener::bind(("0.0.0.0", PORT)).await.expect("a port");
+                drop(janus::spawn(answers(listener, "one")));
+            });
+        }
         Serving { handle, thread }
     }
 
@@ -189,11 +194,12 @@ fn keeps_connections(link: &Link) -> u16 {
 
 #[test]
 fn an_address_is_leased_prolonged_and_changed_under_a_member() {
-    for memory in [DaemonMemory::Shared, DaemonMemory::Isolated] {
+    // A member of a group has two cores.
+    for (group, memory) in [("", DaemonMemory::Shared), ("web", DaemonMemory::Isolated)] {
         let link = Link::new("changes", Wish::default());
         let daemon = link.daemon(LONG);
         // At the same moment.
-        let member = link.member(memory);
+        let member = link.member_of(group, memory);
         assert!(link.is_served(FIRST));
         let stop = Arc::default();
         let talk = link.talks(FIRST, &stop);
@@ -222,7 +228,7 @@ fn an_address_is_leased_prolonged_and_changed_under_a_member() {
 fn a_daemon_that_follows_asks_for_the_same_address_and_connections_live() {
     let link = Link::new("follows", Wish::default());
     let daemon = link.daemon(LONG);
-    let member = link.member(DaemonMemory::Isolated);
+    let member = link.member();
     let stop = Arc::default();
     let talk = link.talks(FIRST, &stop);
     assert!(link.is_served(FIRST));
@@ -243,7 +249,7 @@ fn a_daemon_that_follows_asks_for_the_same_address_and_connections_live() {
 fn one_that_asks_while_there_is_no_address_waits_for_it() {
     let link = Link::new("late", Wish::short_leases());
     let daemon = link.daemon(LONG);
-    let member = link.member(DaemonMemory::Isolated);
+    let member = link.member();
     assert!(link.is_served(FIRST));
     let heard = member.hears_of(keeps_connections(&link));
     let wish = link.server.wish();
@@ -257,13 +263,36 @@ fn one_that_asks_while_there_is_no_address_waits_for_it() {
         drop(late);
         begins.elapsed()
     });
-    let waits = Duration::from_millis(700);
+    // For longer than one may take to join, and to be answered where an address is there.
+    let waits = Duration::from_secs(6);
     std::thread::sleep(waits);
     wish.speak();
     assert!(late.join().expect("an address") > waits);
     in_time("it is served again", || link.is_served(FIRST));
     member.ends();
-    daemon.ends();
+    assert_eq!(daemon.ends().cut_off.get(), 0);
+    link.ends();
+}
+
+#[test]
+fn one_that_waits_for_too_long_is_refused_and_the_daemon_goes_on() {
+    let link = Link::new("refused", Wish::short_leases());
+    let daemon = link.daemon(Duration::from_secs(4));
+    let member = link.member();
+    let heard = member.hears_of(keeps_connections(&link));
+    let wish = link.server.wish();
+    wish.be_silent();
+    heard.recv_timeout(LONG).expect("an end").unwrap_err();
+    let refused = member_builder(link.socket.clone(), "").build();
+    let error = refused.expect_err("there is no address").to_string();
+    let says = "no DHCP server has given the daemon an address within 4000 ms";
+    assert!(error.contains(says), "{error}");
+    wish.speak();
+    in_time("it is served again", || link.is_served(FIRST));
+    member.ends();
+    let counters = daemon.ends();
+    let ended = (counters.cut_off.get(), counters.died.get());
+    assert_eq!(ended, (0, 0), "{counters}");
     link.ends();
 }
 
@@ -405,7 +434,7 @@ fn members_ask_the_name_server_that_the_lease_names() {
     let link = Link::new("names", Wish::default());
     drop(begin(&link.client.0, answers_names));
     let daemon = link.daemon(LONG);
-    let member = link.member(DaemonMemory::Isolated);
+    let member = link.member();
     let found = on(&member.handle, || async {
         let found = janus::time::timeout(LONG, lookup_host(("web.example", 80))).await;
         let found: Vec<_> = found.expect("in time").expect("an address").collect();

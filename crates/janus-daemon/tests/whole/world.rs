@@ -25,7 +25,7 @@ use crate::churn::in_time;
 pub(crate) const MEMBER: &str = "DAEMON_TEST_MEMBER";
 const OURS: &str = "192.0.2.1";
 /// Of a member of a group.
-const CORES: usize = 2;
+pub(crate) const CORES: usize = 2;
 /// Enough for a dozen members and more: the others bring memory of their own.
 const LENDS: u32 = 32_768;
 pub(crate) const LONG: Duration = Duration::from_secs(30);
@@ -146,7 +146,11 @@ where
     on_core(handle, 0, make)
 }
 
-fn on_core<R, F>(handle: &Handle, core: usize, make: impl FnOnce() -> F + Send + 'static) -> R
+pub(crate) fn on_core<R, F>(
+    handle: &Handle,
+    core: usize,
+    make: impl FnOnce() -> F + Send + 'static,
+) -> R
 where
     R: Send + 'static,
     F: Future<Output = R> + 'static,
