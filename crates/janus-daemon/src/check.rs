@@ -160,7 +160,7 @@ fn transport(proto: u8, rest: Option<&[u8]>, slot: Slot, ports: &Ports) -> Verdi
         Owner::Member(of) if of == slot => passes,
         Owner::Group if ports.groups.has(port.number, slot) => passes,
         Owner::Nobody => Verdict::Takes(port),
-        Owner::Member(_) | Owner::Group | Owner::Kept => Verdict::Refuse,
+        Owner::Member(_) | Owner::Group | Owner::Kept | Owner::Keeper => Verdict::Refuse,
     }
 }
 

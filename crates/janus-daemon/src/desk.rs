@@ -30,6 +30,7 @@ impl Switch {
             self.expires = self.ports.expire(Instant::now());
         }
         self.stock.collect();
+        self.learns()?;
         // Newcomers last: one that follows a dead member, whose port it claims, is to find that member's end heard.
         for joins in [false, true] {
             for slot in 0..self.members.len() {
@@ -93,7 +94,7 @@ impl Switch {
             };
             match heard {
                 Received::Message(Message::Hello(hello), _) => {
-                    self.welcomes(slot, member, &hello)?;
+                    self.greets(slot, member, &hello)?;
                 }
                 Received::Message(Message::Memory { packets, rings }, fds) => {
                     member.maps((packets, rings), fds)?;
@@ -133,6 +134,9 @@ impl Switch {
                 Received::End => return Ok(Some(End::Dies)),
             }
         }
+        if self.refuses_to_wait(member)? {
+            return Ok(Some(End::Leaves));
+        }
         if member.dawdles() {
             return Err(Breach::Words("it asks, and does not join"));
         }
@@ -156,7 +160,7 @@ impl Switch {
         ))
     }
 
-    fn welcomes(&mut self, slot: Slot, member: &mut Member, hello: &Hello) -> Result<(), Breach> {
+    fn greets(&mut self, slot: Slot, member: &mut Member, hello: &Hello) -> Result<(), Breach> {
         let permit = hello.permit.as_ref();
         if !self.door.admits(member.user) && !permit.is_some_and(|it| self.door.honours(it)) {
             let why = "no port is allowed to this user: `janus daemon --allow` names who may what";
@@ -164,18 +168,36 @@ impl Switch {
             return Err(Breach::Words("its user may have no port"));
         }
         member.greets(hello)?;
+        match self.has_it_wait(member, hello)? {
+            true => Ok(()),
+            false => self.welcomes(slot, member, hello),
+        }
+    }
+
+    pub(crate) fn welcomes(
+        &mut self,
+        slot: Slot,
+        member: &mut Member,
+        hello: &Hello,
+    ) -> Result<(), Breach> {
         member.identity = self.identity_for(hello.member);
         let Some(ports) = self.ports.block(slot, hello.ports) else {
             let why = "no ports are left for connections that it begins";
             let _ = member.say(&refused(0, Errno::ADDRINUSE, why.into()));
             return Err(Breach::Words("there are no ports left for it"));
         };
+        if self.leased.is_some() || !self.network.routes.is_empty() {
+            // A welcome does not say all of it.
+            member.say(&Message::Network(self.network.clone()))?;
+        }
         let mut welcome = Welcome {
             member: member.identity,
             ports,
             ..self.welcome.clone()
         };
         let wanted = match hello.mode {
+            // One that has waited may have brought memory meanwhile.
+            Mode::Shared if !matches!(member.memory, Memory::None) => 0,
             Mode::Shared if member.process.is_some() => hello.buffers,
             // Of another container's process it is not seen when it ends: what it was lent would never come back.
             Mode::Shared | Mode::Isolated => 0,
@@ -325,7 +347,7 @@ enum End {
     CutOff,
 }
 
-fn refused(number: u32, errno: Errno, why: String) -> Message {
+pub(crate) fn refused(number: u32, errno: Errno, why: String) -> Message {
     let errno = errno.raw_os_error();
     Message::Refused { number, errno, why }
 }

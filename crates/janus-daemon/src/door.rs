@@ -129,3 +129,35 @@ impl Drop for Door {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_have_the_ports_that_they_are_allowed() {
+        let own = rustix::process::geteuid().as_raw();
+        let [one, other] = [own + 1, own + 2];
+        let rule = |user, ports| Rule { user, ports };
+        let folder = std::env::temp_dir().join(format!("janus-door-{}", std::process::id()));
+        let settings = |allow| Settings {
+            socket: folder.join("io.sock"),
+            allow,
+            limits: Vec::new(),
+            lends: 0,
+            signals: false,
+        };
+        let door = Door::open(&settings(vec![rule(Some(one), 80..=81)])).unwrap();
+        assert!(door.admits(one) && door.allows(one, 80) && door.allows(one, 81));
+        assert!(!door.allows(one, 82));
+        assert!(!door.admits(other) && !door.allows(other, 80));
+        assert!([0, own].iter().all(|user| door.allows(*user, 1)));
+        drop(door);
+        let rules = vec![rule(Some(one), 80..=80), rule(None, 1_024..=2_048)];
+        let door = Door::open(&settings(rules)).unwrap();
+        assert!(door.allows(one, 80) && door.allows(one, 2_000) && door.allows(other, 2_000));
+        assert!(!door.allows(other, 80));
+        drop(door);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,12 +1,15 @@
 //! The keeper: a stack of the daemon's own, on a wire in memory, that answers for everything no member has: questions for link addresses,
-//! pings, unclaimed ports.
+//! pings, unclaimed ports. Where the device's address is leased, it is the keeper that has the lease.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use crate::Stop;
+use crate::network::{self, Leased, News};
 use janus::signal::{SignalKind, signal};
-use janus::{BackendChoice, BoxError, Handle, OpenDevice, Runtime};
+use janus::{BackendChoice, BoxError, Builder, Handle, Leases, OpenDevice, Runtime};
 use janus_io::{Backend, Batch, Caps, Queue, wire};
 use janus_mem::Pool;
 use rustix::fd::BorrowedFd;
@@ -17,59 +20,122 @@ const DEPTH: u32 = 1024;
 const CONNECTIONS: u32 = 65_536;
 
 pub(crate) struct Keeper {
-    handle: Handle,
+    life: Arc<Life>,
     thread: JoinHandle<()>,
 }
 
+/// State that its thread shares with the daemon's.
+#[derive(Default)]
+struct Life {
+    /// Not there before the first lease, where addresses are leased.
+    handle: OnceLock<Handle>,
+    is_over: AtomicBool,
+}
+
 impl Keeper {
-    /// Starts it, and gives the other end of its wire.
+    /// Starts it, and gives the other end of its wire. Where addresses are leased it asks for them on its own thread, through the device's
+    /// packets: the daemon carries those from now on, and is told what comes of it.
     pub(crate) fn start(
         device: &OpenDevice,
         ends: Option<Stop>,
+        leased: Option<&Leased>,
     ) -> Result<(Keeper, Box<dyn Queue>), BoxError> {
-        let interface = &device.interface;
-        let caps = device.queue.caps().clone();
-        let (near, far) = wire::pair(wire::Config {
-            link: caps.link,
-            mtu: caps.mtu.min(wire::MAX_MTU),
-            depth: DEPTH,
-            ..wire::Config::default()
-        })?;
-        let caps = Caps {
-            tso: false,
-            gro: false,
-            name: "keeper".into(),
-            ..caps
-        };
-        let near = AsDevice { end: near, caps };
-        let mut builder = Runtime::builder()
-            .ignore_environment()
-            .cores(1)
-            .max_connections(CONNECTIONS)
-            .backend(BackendChoice::Custom(Box::new(near)));
-        for own in &interface.addresses {
-            builder = builder.address(format!("{}/{}", own.addr, own.prefix).parse()?);
-        }
-        for gateway in device.gateways() {
-            builder = builder.gateway(gateway);
-        }
-        let runtime = builder.build()?;
-        let handle = runtime.handle();
+        let (builder, far) = on_a_wire(device)?;
+        let life = Arc::new(Life::default());
         let thread = std::thread::Builder::new().name("janus-keeper".into());
-        let thread = thread.spawn(move || {
-            if let Err(error) = runtime.run(move || waits(ends.clone())) {
-                eprintln!("janus: the keeper has ended: {error}");
+        let thread = match (&device.leases, leased) {
+            (Some(leases), Some(leased)) => {
+                let builder = asking(builder, leases, leased);
+                let (life, leased) = (life.clone(), leased.clone());
+                thread.spawn(move || match builder.build() {
+                    Ok(runtime) => life.lead(runtime, ends),
+                    Err(error) => leased.tell(News::Failed(error.to_string())),
+                })?
             }
-        })?;
+            _ => {
+                let (life, runtime) = (life.clone(), builder.build()?);
+                thread.spawn(move || life.lead(runtime, ends))?
+            }
+        };
         let cable = Box::new(far).open(1)?.pop();
         let cable = cable.ok_or("a wire opens with as many queues as it is asked for")?;
-        Ok((Keeper { handle, thread }, cable))
+        Ok((Keeper { life, thread }, cable))
     }
 
     pub(crate) fn end(self) {
-        self.handle.stop();
-        // It has printed why, if it panicked.
-        let _ = self.thread.join();
+        self.life.is_over.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        // One that waits for its first lease yet is not waited for: it sees then that all is over.
+        if let Some(handle) = self.life.handle.get() {
+            handle.stop();
+            // It has printed why, if it panicked.
+            let _ = self.thread.join();
+        }
+    }
+}
+
+impl Life {
+    fn lead(&self, runtime: Runtime, ends: Option<Stop>) {
+        let _once = self.handle.set(runtime.handle());
+        fence(Ordering::SeqCst);
+        if self.is_over.load(Ordering::SeqCst) {
+            return;
+        }
+        if let Err(error) = runtime.run(move || waits(ends.clone())) {
+            eprintln!("janus: the keeper has ended: {error}");
+        }
+    }
+}
+
+/// Settings of the keeper on one end of a wire, and the other end.
+fn on_a_wire(device: &OpenDevice) -> Result<(Builder, wire::End), BoxError> {
+    let interface = &device.interface;
+    let caps = device.queue.caps().clone();
+    let (near, far) = wire::pair(wire::Config {
+        link: caps.link,
+        mtu: caps.mtu.min(wire::MAX_MTU),
+        depth: DEPTH,
+        ..wire::Config::default()
+    })?;
+    let caps = Caps {
+        tso: false,
+        gro: false,
+        name: "keeper".into(),
+        ..caps
+    };
+    let near = AsDevice { end: near, caps };
+    let mut builder = Runtime::builder()
+        .ignore_environment()
+        .cores(1)
+        .max_connections(CONNECTIONS)
+        .backend(BackendChoice::Custom(Box::new(near)));
+    for own in &interface.addresses {
+        builder = builder.address(format!("{}/{}", own.addr, own.prefix).parse()?);
+    }
+    for gateway in device.gateways() {
+        builder = builder.gateway(gateway);
+    }
+    for route in &interface.routes {
+        let (to, gateway) = (route.to, route.gateway);
+        builder = builder.route(format!("{}/{}", to.addr, to.prefix).parse()?, gateway);
+    }
+    Ok((builder, far))
+}
+
+/// The keeper asks for an address as a program does, and the daemon is told.
+fn asking(builder: Builder, leases: &Leases, leased: &Leased) -> Builder {
+    let (taken, tells) = (leases.taken.clone(), leased.clone());
+    let builder = builder.dhcp().dhcp_wait(leased.wait());
+    let builder = builder.on_addressing(move |addressing, lease| {
+        let network = network::leased(addressing, lease);
+        if let Some(taken) = &taken {
+            taken.set(network.addresses.iter().map(|(addr, _)| *addr));
+        }
+        tells.tell(News::Has(network));
+    });
+    match &leases.file {
+        Some(file) => builder.dhcp_file(file),
+        None => builder,
     }
 }
 

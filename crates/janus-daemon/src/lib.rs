@@ -16,6 +16,7 @@ mod flows;
 mod groups;
 mod keeper;
 mod member;
+mod network;
 mod ports;
 mod publisher;
 mod quota;
@@ -28,7 +29,7 @@ mod switch;
 
 use std::io;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -38,6 +39,7 @@ use janus_io::park::{Parker, Unparker};
 use janus_mem::Depot;
 
 use keeper::Keeper;
+use network::Leased;
 use publisher::Publisher;
 use switch::Switch;
 
@@ -157,6 +159,13 @@ impl std::fmt::Display for Counters {
     }
 }
 
+/// Where a daemon with this socket remembers its lease, if nothing else is said: in a file beside it.
+fn lease_of(socket: &Path) -> PathBuf {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".lease");
+    path.into()
+}
+
 /// A daemon that has its device and its socket.
 pub struct Daemon {
     switch: Switch,
@@ -203,7 +212,7 @@ impl Daemon {
     pub fn open(builder: Builder, settings: &Settings) -> Result<Daemon, BoxError> {
         // First: where another daemon listens, its device is not touched.
         let door = door::Door::open(settings)?;
-        let device = builder.open_device(settings.lends)?;
+        let mut device = builder.open_device(settings.lends)?;
         if settings.lends > 0 && device.depot.capacity() > BUFFERS_MAX {
             let text = format!("{BUFFERS_MAX} packet buffers at most, with those to lend");
             return Err(text.into());
@@ -215,8 +224,14 @@ impl Daemon {
             wakes: parker.unparker(),
         };
         let ends = settings.signals.then(|| stop.clone());
-        let (keeper, cable) = Keeper::start(&device, ends)?;
-        let asked = stop.asked.clone();
+        let leased = device.leases.as_mut().map(|leases| {
+            // Members outlive their daemon: the next one is to have their address.
+            let file = || lease_of(&settings.socket);
+            leases.file.get_or_insert_with(file);
+            Leased::new(leases.wait, parker.unparker())
+        });
+        let (keeper, cable) = Keeper::start(&device, ends, leased.as_ref())?;
+        let asked = (stop.asked.clone(), leased);
         let lends = settings.lends;
         let switch = Switch::new(device, cable, door, lends, asked, counters.clone())?;
         Ok(Daemon {
@@ -251,7 +266,7 @@ impl Daemon {
     /// Carries packets until it is stopped.
     ///
     /// # Errors
-    /// The system's, when it cannot be waited for anything any more.
+    /// The system's, when it cannot be waited for anything any more; or no server gives an address, where one is asked for.
     pub fn run(self) -> io::Result<()> {
         let Daemon {
             mut switch,

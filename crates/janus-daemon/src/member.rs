@@ -82,7 +82,10 @@ pub(crate) struct Member {
     pub(crate) taken: u32,
     pub(crate) account: Account,
     pub(crate) flows: Flows,
-    since: Instant,
+    /// When it has asked, or an address was there that it has waited for.
+    pub(crate) since: Instant,
+    /// It is not welcomed before there is an address.
+    pub(crate) waits: Option<Waits>,
     pub(crate) cores: Vec<Core>,
     cores_wanted: u8,
     pub(crate) memory: Memory,
@@ -92,6 +95,13 @@ pub(crate) struct Member {
     pub(crate) process: Option<OwnedFd>,
     /// Last: who sees its end may rely on the memory's being unmapped.
     pub(crate) link: Link,
+}
+
+/// A program's wait for an address of the device.
+pub(crate) struct Waits {
+    pub(crate) hello: Hello,
+    /// Then it is refused.
+    pub(crate) until: Instant,
 }
 
 /// Why a member is cut off.
@@ -137,6 +147,7 @@ impl Member {
             account: Account::new(&peer),
             flows: Flows::default(),
             since: Instant::now(),
+            waits: None,
             cores: Vec::new(),
             cores_wanted: 0,
             memory: Memory::None,
@@ -317,7 +328,8 @@ impl Member {
 
     /// Whether it has asked and not joined for too long: others may want its place.
     pub(crate) fn dawdles(&self) -> bool {
-        self.stage != Stage::Ready && self.since.elapsed() > JOINS_WITHIN
+        let joins = self.stage != Stage::Ready && self.waits.is_none();
+        joins && self.since.elapsed() > JOINS_WITHIN
     }
 
     /// Whether its process is no more.

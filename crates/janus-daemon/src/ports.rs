@@ -26,6 +26,7 @@ pub(crate) enum Owner {
     /// Of the member that died.
     Kept,
     Member(Slot),
+    Keeper,
     /// Several, or one that would share it.
     Group,
 }
@@ -33,6 +34,7 @@ pub(crate) enum Owner {
 const NOBODY: u8 = u8::MAX;
 const KEPT_FOR_ONE: u8 = u8::MAX - 1;
 const SHARED: u8 = u8::MAX - 2;
+const KEEPERS: u8 = u8::MAX - 3;
 
 /// Of TCP and of UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,12 +80,18 @@ impl Ports {
             NOBODY => Owner::Nobody,
             KEPT_FOR_ONE => Owner::Kept,
             SHARED => Owner::Group,
+            KEEPERS => Owner::Keeper,
             slot => Owner::Member(slot),
         }
     }
 
     fn set(&mut self, port: Port, owner: u8) {
         self.owners[usize::from(port.udp)][usize::from(port.number)] = owner;
+    }
+
+    /// Keeps a port from all members, for good.
+    pub(crate) fn keep_for_keeper(&mut self, port: Port) {
+        self.set(port, KEEPERS);
     }
 
     /// Gives a member a port, or says that another has it.
@@ -130,7 +138,9 @@ impl Ports {
         let in_block = |(of, (first, count)): (&Slot, &(u16, u16))| {
             *of != slot && port.number.wrapping_sub(*first) < *count
         };
-        self.claimed.get(&port).is_some_and(other) || self.blocks.iter().any(in_block)
+        self.claimed.get(&port).is_some_and(other)
+            || self.blocks.iter().any(in_block)
+            || self.owner(port) == Owner::Keeper
     }
 
     /// Whether what opens a connection to this port waits for who claims it next.

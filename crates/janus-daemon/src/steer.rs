@@ -77,6 +77,7 @@ impl Pieces {
 fn by_port(ports: &Ports, port: Port, opens: bool, core: u8) -> To {
     match ports.owner(port) {
         Owner::Member(slot) => To::Member(slot, core),
+        Owner::Keeper => To::Keeper,
         Owner::Kept if opens => To::Kept,
         Owner::Kept | Owner::Nobody | Owner::Group => To::Closed,
     }

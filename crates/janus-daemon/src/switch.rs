@@ -3,13 +3,13 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use janus::OpenDevice;
 use janus_io::park::Parker;
 use janus_io::{BURST, Batch, Idle, Queue};
 use janus_mem::{Frame, LENT};
-use janus_shm::{Closer, Descriptor, Welcome};
+use janus_shm::{Closer, Descriptor, Network, Welcome};
 use janus_wire::tcp::Flags;
 use janus_wire::{Link, MacAddr, classify};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -19,6 +19,7 @@ use crate::check::{Identity, Verdict};
 use crate::door::Door;
 use crate::groups::Way;
 use crate::member::{Breach, Crossed, Member, Memory, Stage};
+use crate::network::{self, Leased};
 use crate::ports::{KEPT, Ports, Slot};
 use crate::publisher::Publisher;
 use crate::resets::Resets;
@@ -48,6 +49,10 @@ pub(crate) struct Switch {
     pub(crate) pieces: Pieces,
     pub(crate) identity: Identity,
     pub(crate) welcome: Welcome,
+    /// The addresses of now; none before the first lease.
+    pub(crate) network: Network,
+    /// Where the news of leased addresses comes from.
+    pub(crate) leased: Option<Leased>,
     pub(crate) link: Link,
     pub(crate) frame_max: usize,
     pub(crate) stock: Stock,
@@ -72,7 +77,7 @@ impl Switch {
         cable: Box<dyn Queue>,
         door: Door,
         lends: u32,
-        stop: Arc<AtomicBool>,
+        (stop, leased): (Arc<AtomicBool>, Option<Leased>),
         counters: Arc<Counters>,
     ) -> io::Result<Switch> {
         let caps = device.queue.caps();
@@ -81,10 +86,12 @@ impl Switch {
             let text = "members want a device with link addresses: TAP, XDP or DPDK";
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         };
-        let interface = &device.interface;
-        let addresses: Vec<_> = interface.addresses.iter().map(|own| own.addr).collect();
-        let with_prefix = interface.addresses.iter().map(|own| (own.addr, own.prefix));
-        let quiet_until = door.follows.then(|| Instant::now() + KEPT);
+        let mut ports = Ports::new();
+        let network = network::first(&device, leased.as_ref(), &mut ports);
+        let addresses = network.addresses.iter().map(|(addr, _)| *addr).collect();
+        // Members of a daemon before cannot join before there is an address, and until then nothing is answered in any case.
+        let quiet = KEPT + leased.as_ref().map_or(Duration::ZERO, Leased::wait);
+        let quiet_until = door.follows.then(|| Instant::now() + quiet);
         let welcome = Welcome {
             version: janus_shm::VERSION,
             member: 0,
@@ -92,8 +99,8 @@ impl Switch {
             mtu: caps.mtu,
             checksums: (caps.rx_checksum, caps.tx_checksum),
             ports: (0, 0),
-            addresses: with_prefix.collect(),
-            gateways: device.gateways().collect(),
+            addresses: network.addresses.clone(),
+            gateways: network.gateways.clone(),
             loan: (0, 0),
         };
         Ok(Switch {
@@ -101,10 +108,12 @@ impl Switch {
             door,
             members: (0..MEMBERS_MAX).map(|_| None).collect(),
             places: 0,
-            ports: Ports::new(),
+            ports,
             pieces: Pieces::new(),
             identity: Identity::new(MacAddr(mac.0), addresses),
             welcome,
+            network,
+            leased,
             link,
             frame_max,
             stock: Stock::new(&device.depot, device.memory, lends, counters.clone()),
@@ -591,11 +600,13 @@ impl Switch {
 
     fn sleep(&mut self, parker: &Parker) -> io::Result<()> {
         let now = Instant::now();
-        let due = self.expires.into_iter().chain(self.resets.due()).min();
+        let due = self.expires.into_iter().chain(self.resets.due());
+        let due = due.chain(self.refuses_next()).min();
         let left = due.map(|at| at.saturating_duration_since(now));
         let bell = parker.bell();
         bell.arm();
-        if self.stop.load(Ordering::Acquire) {
+        let has_news = self.leased.as_ref().is_some_and(Leased::is_fresh);
+        if has_news || self.stop.load(Ordering::Acquire) {
             bell.disarm();
             return Ok(());
         }

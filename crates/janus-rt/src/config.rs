@@ -28,7 +28,7 @@ pub(crate) use live::LiveSettings;
 pub use manual::manual;
 pub(crate) use place::is_ours;
 pub(crate) use source::{from_environment, from_file};
-pub(crate) use values::{BackendName, Cores, KernelAddress, PlacementName};
+pub(crate) use values::{BackendName, Cores, KernelAddress, PlacementName, Via};
 pub use values::{DaemonMemory, SpeculativeAccept};
 
 /// Most shards one runtime may have: a [`janus_csb::ShardId`] is one byte and one value is kept free.

@@ -151,12 +151,12 @@ pub use janus_io::wire;
 pub use janus_io::xdp::Ports as XdpPorts;
 pub use janus_io::{Backend, Batching, DeviceLosses, ParseError};
 pub use janus_mem::DepotStats;
-pub use janus_tcp::{Config as TcpConfig, Counters as TcpCounters, MemoryReport};
+pub use janus_tcp::{Addressing, Config as TcpConfig, Counters as TcpCounters, MemoryReport};
 pub use losses::ShortageReport;
 pub use portal::{PortalListen, PortalReach};
 pub use runtime::{
-    BackendChoice, BoxError, BuildError, Builder, Handle, MainResult, OpenDevice, Reloaded, Result,
-    Runtime, Seat, SeatCrew, Seats, ShuttingDown, core_id, cores, exit_code, handle,
+    BackendChoice, BoxError, BuildError, Builder, Handle, Leases, MainResult, OpenDevice, Reloaded,
+    Result, Runtime, Seat, SeatCrew, Seats, ShuttingDown, core_id, cores, exit_code, handle,
     is_shutting_down, once, shutting_down,
 };
 pub use shard::{BATCH_CLASSES, CoreReport, ForwardCounters, LoopReport, OfferCounters, report};

@@ -4,6 +4,7 @@
 mod build_error;
 mod choice;
 mod launch;
+mod leasing;
 mod main_task;
 mod reload;
 mod seats;
@@ -22,11 +23,12 @@ use crate::admission::{Admission, Filter, IoCounters, Rules};
 use crate::balance::{self, Balance};
 use crate::clock::Clock;
 use crate::config::{
-    Cidr, ConfigError, Cores, DaemonMemory, Effective, Partial, Placement, PlacementName, is_ours,
+    Cidr, ConfigError, Cores, DaemonMemory, Effective, Partial, Placement, PlacementName, Via,
+    is_ours,
 };
 pub use crate::control::BoxError;
 use crate::control::supervisor::Supervisor;
-use crate::dhcp::{Lease, Shown};
+use crate::dhcp::AddressingFn;
 use crate::metrics::Collector;
 use crate::portal::{PortalListen, PortalReach};
 use crate::shard::core_context;
@@ -35,8 +37,8 @@ use crate::task::JoinHandle;
 use crate::warning::{Hook, Warning, Warnings};
 pub use build_error::BuildError;
 pub use choice::BackendChoice;
-pub use launch::OpenDevice;
 use launch::Prepared;
+pub use launch::{Leases, OpenDevice};
 pub(crate) use main_task::MainTask;
 pub use main_task::{MainResult, exit_code};
 pub use reload::Reloaded;
@@ -171,12 +173,6 @@ impl Handle {
         handle
     }
 
-    /// The address that a DHCP server gave, and what it told with it; `None` while there is none, or where none is asked for
-    /// (`address = "dhcp"`).
-    pub fn lease(&self) -> Option<Lease> {
-        self.0.slots.get(Shown::default).lease()
-    }
-
     /// How the cores share new connections.
     pub fn balance(&self) -> Balance {
         Balance::new(self.0.mailbox.clone())
@@ -281,6 +277,7 @@ pub struct Builder {
     tcp: Option<janus_tcp::Config>,
     ignore_environment: bool,
     on_warning: Option<Hook>,
+    on_addressing: Option<Box<AddressingFn>>,
     config_file: Option<PathBuf>,
     paused: bool,
     time: Option<Clock>,
@@ -377,31 +374,19 @@ impl Builder {
         self
     }
 
-    /// Gives the interface one more address, which a DHCP server chooses (`address = "dhcp"`).
-    pub fn dhcp(mut self) -> Builder {
-        self.partial.address.get_or_insert_default().dhcp = true;
-        self
-    }
-
-    /// How long a server is waited for that gives the address.
-    pub fn dhcp_wait(mut self, time: Duration) -> Builder {
-        self.partial.dhcp_wait = Some(time);
-        self
-    }
-
-    /// Remembers the address that a server gave in this file, so that the next start asks for the same one first; without it,
-    /// the address is given back when the runtime ends.
-    pub fn dhcp_file(mut self, file: impl Into<PathBuf>) -> Builder {
-        self.partial.dhcp_file = Some(file.into());
-        self
-    }
-
     /// Where packets of its family for other networks go.
     pub fn gateway(mut self, gateway: impl Into<IpAddr>) -> Builder {
         match gateway.into() {
             IpAddr::V4(gateway) => self.partial.gateway = Some(gateway),
             IpAddr::V6(gateway) => self.partial.gateway_v6 = Some(gateway),
         }
+        self
+    }
+
+    /// Where packets for a single network go: to a neighbor of the network's family.
+    pub fn route(mut self, to: Cidr, gateway: IpAddr) -> Builder {
+        let routes = self.partial.route.get_or_insert_default();
+        routes.push(Via { to, gateway });
         self
     }
 
@@ -635,7 +620,8 @@ impl Builder {
         };
         let tcp = self.tcp.unwrap_or_default();
         let warnings = Arc::new(Warnings::new(self.on_warning));
-        let prepared = Prepared::open(settings, self.backend, tcp, warnings, clock)?;
+        let told = self.on_addressing;
+        let prepared = Prepared::open(settings, self.backend, tcp, warnings, told, clock)?;
         let shared = prepared.shared();
         shared.slots.get(|| Reloading::new(sources, effective));
         if let Some(supervisor) = supervisor.flatten() {

@@ -1,13 +1,17 @@
 //! The messages by which a member and the daemon agree: what each is, and its bytes. One is a datagram of at most [`LEN_MAX`] bytes, little-endian:
 //! its kind, its fields in order, and nothing after them.
 
+mod network;
+
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+pub use network::{NAME_SERVERS_MAX, Network, ROUTES_MAX};
 
 /// The version of these messages.
 pub const VERSION: u16 = 3;
 /// Bytes of the longest message.
-pub(crate) const LEN_MAX: usize = 512;
+pub(crate) const LEN_MAX: usize = 2_560;
 /// Bytes of the longest name.
 pub const NAME_MAX: usize = 64;
 /// The most addresses that a device tells.
@@ -164,6 +168,8 @@ pub enum Message {
     },
     /// From a member: it goes, and its connections with it, once all is sent.
     Leave,
+    /// From the daemon: the addresses of its device, which may be others than before.
+    Network(Network),
 }
 
 /// Bytes that are no message.
@@ -396,6 +402,7 @@ impl Message {
                 out.put(errno.to_le_bytes()).text(why, WHY_MAX)
             }
             Message::Leave => out.put([10]),
+            Message::Network(it) => out.network(it),
         };
         out.0
     }
@@ -459,6 +466,7 @@ impl Message {
                 why: from.text(WHY_MAX)?,
             },
             10 => Message::Leave,
+            11 => Message::Network(from.network()?),
             _ => return Err(Malformed),
         };
         match from.0 {

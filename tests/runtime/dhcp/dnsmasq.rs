@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use janus::BackendChoice;
+use janus::{BackendChoice, Runtime};
 use janus_io::tap::Tap;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
@@ -106,6 +106,7 @@ fn lease_of_dnsmasq() -> Result<(), String> {
         until("it is given back", || log.count(&given_back) > before);
     }
     remembered(&log);
+    of_a_daemon(&log);
     Ok(())
 }
 
@@ -148,6 +149,49 @@ fn remembered(log: &Log) {
     }
     assert_eq!(log.count("DHCPRELEASE"), releases);
     std::fs::remove_file(&file).unwrap();
+}
+
+/// A daemon has the address, a member is reached there, and the daemon that follows has the same one: nobody is asked who has one.
+fn of_a_daemon(log: &Log) {
+    let folder = std::env::temp_dir().join(format!("janus-dnsmasq-daemon-{}", std::process::id()));
+    let settings = janus_daemon::Settings {
+        socket: folder.join("io.sock"),
+        allow: Vec::new(),
+        limits: Vec::new(),
+        lends: 8_192,
+        signals: false,
+    };
+    let (mut first, mut member) = (None, None);
+    for life in 0..2 {
+        let before = log.count("DHCPDISCOVER");
+        let device = BackendChoice::Custom(Box::new(Tap::new(DEVICE)));
+        let builder = Runtime::builder().ignore_environment().backend(device);
+        let daemon = janus_daemon::Daemon::open(builder.dhcp(), &settings).expect("a daemon");
+        let stop = daemon.stop();
+        let running = std::thread::spawn(move || daemon.run());
+        member.get_or_insert_with(|| {
+            let socket = settings.socket.clone();
+            let joins = Runtime::builder().ignore_environment().cores(1);
+            let joins = joins.backend(BackendChoice::Daemon { socket });
+            serve_on(joins.build().expect("an address"), 80, echo).0
+        });
+        let lease = std::fs::read_to_string(folder.join("io.sock.lease")).expect("a lease");
+        let address = lease.split_whitespace().nth(1).expect("an address");
+        assert_eq!(first.get_or_insert(address.to_owned()), address);
+        reached(address.parse().expect("an address"));
+        let asked = log.count("DHCPDISCOVER") > before;
+        assert_eq!(asked, life == 0, "life {life}");
+        if life == 1 {
+            member
+                .take()
+                .map(Running::stop)
+                .expect("it serves")
+                .unwrap();
+        }
+        stop.stop();
+        running.join().expect("no panic").expect("it is stopped");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 /// A connection of the kernel's to the address.

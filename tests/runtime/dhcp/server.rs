@@ -1,5 +1,6 @@
 //! A DHCP server on a port of a switch, and what a test may wish of it. It answers ARP for its own address and gives leases that are
 //! to be prolonged every second. They last for so long that a busy machine does not lose one meanwhile.
+#![allow(dead_code, reason = "each test program uses its part")]
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -71,6 +72,10 @@ impl Wish {
 
     pub(crate) fn be_silent(&self) {
         self.0.silent.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn speak(&self) {
+        self.0.silent.store(false, Ordering::Relaxed);
     }
 
     pub(crate) fn releases(&self) -> u32 {

@@ -26,7 +26,7 @@ pub(crate) const MEMBER: &str = "DAEMON_TEST_MEMBER";
 pub(crate) const OURS: &str = "192.0.2.1";
 pub(crate) const OURS_6: &str = "2001:db8::1";
 /// Of a member of a group.
-const CORES: usize = 2;
+pub(crate) const CORES: usize = 2;
 /// Enough for a dozen members and more: the others bring memory of their own.
 const LENDS: u32 = 32_768;
 pub(crate) const LONG: Duration = Duration::from_secs(30);
@@ -59,7 +59,15 @@ pub(crate) struct Member {
 
 /// The wire's near end, which outlives the daemon that has it.
 #[derive(Clone)]
-struct Device(Arc<Mutex<Option<Box<dyn Queue>>>>);
+pub(crate) struct Device(Arc<Mutex<Option<Box<dyn Queue>>>>);
+
+impl Device {
+    pub(crate) fn new(end: impl Backend + 'static) -> Device {
+        let end: Box<dyn Backend> = Box::new(end);
+        let queue = end.open(1).expect("an end").remove(0);
+        Device(Arc::new(Mutex::new(Some(queue))))
+    }
+}
 
 impl Backend for Device {
     fn open(self: Box<Self>, _queues: usize) -> Result<Vec<Box<dyn Queue>>> {
@@ -120,7 +128,7 @@ impl Drop for Opened {
 }
 
 /// A runtime on a thread, which waits to be told what to do.
-fn start(runtime: Runtime) -> (Handle, JoinHandle<()>) {
+pub(crate) fn start(runtime: Runtime) -> (Handle, JoinHandle<()>) {
     let handle = runtime.handle();
     let thread = std::thread::spawn(move || {
         runtime
@@ -139,7 +147,11 @@ where
     on_core(handle, 0, make)
 }
 
-fn on_core<R, F>(handle: &Handle, core: usize, make: impl FnOnce() -> F + Send + 'static) -> R
+pub(crate) fn on_core<R, F>(
+    handle: &Handle,
+    core: usize,
+    make: impl FnOnce() -> F + Send + 'static,
+) -> R
 where
     R: Send + 'static,
     F: Future<Output = R> + 'static,
@@ -218,7 +230,7 @@ pub(crate) async fn steady(port: u16, name: &'static str, stop: Arc<AtomicBool>)
 }
 
 /// Answers each connection with a name and what it says.
-async fn answers(listener: TcpListener, name: &'static str) {
+pub(crate) async fn answers(listener: TcpListener, name: &'static str) {
     while let Ok((stream, _)) = listener.accept().await {
         drop(janus::spawn(async move {
             let _: Result<()> = async {
@@ -303,11 +315,11 @@ pub(crate) fn serve(
     runtime.run(main).expect("it is killed");
 }
 
-fn builder(addresses: [&str; 2], backend: BackendChoice) -> Builder {
+pub(crate) fn builder(addresses: &[&str], backend: BackendChoice) -> Builder {
     let builder = Runtime::builder().ignore_environment().cores(1);
     let builder = builder.packet_buffers(8_192).max_connections(4_096);
-    let add = |builder: Builder, it: &str| builder.address(it.parse().expect("an address"));
-    addresses.into_iter().fold(builder, add).backend(backend)
+    let add = |builder: Builder, it: &&str| builder.address(it.parse().expect("an address"));
+    addresses.iter().fold(builder, add).backend(backend)
 }
 
 /// A daemon that any user may ask.
@@ -321,7 +333,7 @@ pub(crate) fn daemon(socket: PathBuf, limits: &[Limit], device: BackendChoice) -
         signals: false,
     };
     Daemon::open(
-        builder(["192.0.2.1/24", "2001:db8::1/64"], device),
+        builder(&["192.0.2.1/24", "2001:db8::1/64"], device),
         &settings,
     )
     .expect("a daemon")
@@ -366,11 +378,12 @@ impl World {
         let folder = format!("janus-daemon-{}-{number}-{name}", std::process::id());
         let socket = std::env::temp_dir().join(folder).join("io.sock");
         let (near, far) = ends_of_a_wire();
-        let near: Box<dyn Backend> = Box::new(near);
-        let near = near.open(1).expect("an end").remove(0);
-        let device = Device(Arc::new(Mutex::new(Some(near))));
+        let device = Device::new(near);
         let daemon = Carrier::start(socket.clone(), limits, device.clone());
-        let client = builder(["192.0.2.2/24", "2001:db8::2/64"], BackendChoice::wire(far));
+        let client = builder(
+            &["192.0.2.2/24", "2001:db8::2/64"],
+            BackendChoice::wire(far),
+        );
         let (client, client_thread) = start(client.build().expect("a client"));
         World {
             socket,

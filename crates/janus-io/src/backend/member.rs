@@ -3,6 +3,8 @@
 //! are the daemon's own, which it lends: then buffers change hands, and nothing is copied (`loan`). When the daemon ends, the program keeps its
 //! connections, and dials until another is there; to TCP that is a loss.
 
+mod addresses;
+mod greeted;
 mod line;
 mod loan;
 mod queue;
@@ -14,14 +16,16 @@ use std::sync::Arc;
 
 use janus_mem::{Depot, Growth, SLOT_SIZE};
 use janus_shm::Welcome;
-pub use janus_shm::{NAME_MAX, Permit};
+pub use janus_shm::{NAME_MAX, Network, Permit};
 use janus_wire::{Link, MacAddr, ethernet};
 
 use crate::backend::held::{Held, Ours};
 use crate::counter::Counter;
 use crate::debug::opaque;
 use crate::queue::{Backend, Caps, DeviceLosses, LossesFn, Queue, check_queues};
-use line::{Greeted, Line};
+pub use addresses::TellFn;
+use greeted::Greeted;
+use line::Line;
 use queue::MemberQueue;
 
 /// The most queues of one member.
@@ -139,6 +143,12 @@ impl Member {
         self.line.welcome()
     }
 
+    /// The addresses that the daemon's device has now.
+    #[must_use]
+    pub fn network(&self) -> Network {
+        self.line.addresses().now()
+    }
+
     /// The way to ask for ports.
     #[must_use]
     pub fn ports(&self) -> Ports {
@@ -187,6 +197,12 @@ impl Ports {
     /// for a moment, as those of a member that died.
     pub fn is_succeeded(&self) {
         self.0.is_succeeded();
+    }
+
+    /// Has `tell` called when the device has other addresses than `known`, at once if that is so already, and from then on by the thread that
+    /// listens to the daemon.
+    pub fn follow(&self, known: &Network, tell: Box<TellFn>) {
+        self.0.addresses().follow(known, tell);
     }
 
     /// Gives a port back.

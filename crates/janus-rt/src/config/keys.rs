@@ -96,7 +96,7 @@ keys! {
     dhcp_wait _ms: Millis = Duration::from_secs(30);
 
     /// File to remember the given address in: the next start asks for the same one first, and the end does not give it back.
-    dhcp_file: File, usually "none: the end gives it back";
+    dhcp_file: File, usually "none: the end gives it back; of `janus daemon`: its socket's name with `.lease`";
 
     /// Next hop of IPv4 packets for other networks.
     gateway: GatewayV4;

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant as Deadline, SystemTime};
 
@@ -16,13 +16,12 @@ use janus_tcp::{Addressing, Interface};
 use janus_wire::{Link, dhcp, ethernet};
 
 use super::client::{Client, News};
+use super::cores::{self, Shown};
 use super::lease::Lease;
 use super::memory::Memory;
 use crate::clock::Clock;
 use crate::control::BoxError;
 use crate::inbox::Inbox;
-use crate::lock::Lock;
-use crate::shard::core_context;
 
 /// The thread wakes at least this often.
 const WAIT_MAX: Duration = Duration::from_secs(1);
@@ -30,8 +29,6 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 const POLL_EVERY: Duration = Duration::from_millis(1);
 /// Polls of the device in which the last message must leave.
 const LAST_LOOKS: usize = 200;
-/// Records a core visits before it goes on with its packets, when an address is gone.
-const SLICE: usize = 4096;
 
 /// Returns who receives this frame: DHCP messages for clients are only the client's, ARP is also the cores'.
 pub(crate) fn whose(frame: &[u8]) -> Whose {
@@ -44,38 +41,8 @@ pub(crate) fn whose(frame: &[u8]) -> Whose {
     }
 }
 
-/// State shared with other threads.
-#[derive(Clone, Default)]
-pub(crate) struct Shown(Arc<Lock<Known>>);
-
-#[derive(Default)]
-struct Known {
-    lease: Option<Lease>,
-    addressing: Option<Addressing>,
-}
-
-impl Shown {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock()
-    }
-
-    /// Returns the lease now held.
-    pub(crate) fn lease(&self) -> Option<Lease> {
-        self.known().lease.clone()
-    }
-
-    /// Returns the addressing that all cores use, or are about to, since the first lease.
-    pub(crate) fn addressing(&self) -> Option<Addressing> {
-        self.known().addressing.clone()
-    }
-
-    fn set(&self, lease: Option<Lease>, addressing: Addressing) {
-        *self.known() = Known {
-            lease,
-            addressing: Some(addressing),
-        };
-    }
-}
+/// Is told the addresses that the cores get, and the lease among them.
+pub(crate) type AddressingFn = dyn FnMut(&Addressing, Option<&Lease>) + Send;
 
 /// Handle of the thread.
 pub(crate) struct Keeper {
@@ -147,6 +114,7 @@ pub(crate) struct Wanted {
     pub(crate) file: Option<PathBuf>,
     /// Addresses whose packets the device hands over.
     pub(crate) taken: Option<Ours>,
+    pub(crate) tell: Option<Box<AddressingFn>>,
 }
 
 /// Waits for the first lease, and starts the thread that keeps it. `interface` is the configured one; it is returned with the lease's
@@ -164,6 +132,7 @@ pub(crate) fn acquire(
         patience,
         file,
         taken,
+        tell,
     } = wanted;
     if interface.link != Link::Ethernet {
         let name = &aside.caps.name;
@@ -197,6 +166,7 @@ pub(crate) fn acquire(
         shown: shown.clone(),
         inboxes: inboxes.clone(),
         taken: taken.clone(),
+        tell,
     };
     let thread = std::thread::Builder::new()
         .name("janus-dhcp".into())
@@ -262,6 +232,7 @@ struct Keeping {
     shown: Shown,
     inboxes: Arc<OnceLock<Vec<Arc<Inbox>>>>,
     taken: Option<Ours>,
+    tell: Option<Box<AddressingFn>>,
 }
 
 /// Has the device hand over packets for these addresses.
@@ -346,6 +317,9 @@ impl Keeping {
             }
         };
         let addressing = self.base.addressing(lease.as_ref());
+        if let Some(tell) = &mut self.tell {
+            tell(&addressing, lease.as_ref());
+        }
         self.shown.set(lease.clone(), addressing);
         if let (Some(lease), Some(first)) = (lease, self.first.take()) {
             self.applied = Some(self.base.addressing(Some(&lease)));
@@ -363,34 +337,9 @@ impl Keeping {
             return;
         }
         take(self.taken.as_ref(), &wanted);
-        for inbox in inboxes {
-            let wanted = wanted.clone();
-            // Fails only for a core that has ended.
-            let _ = inbox.run(Box::new(move || readdress(wanted)));
-        }
+        cores::tell(inboxes, &wanted);
         self.applied = Some(wanted);
     }
-}
-
-/// Sets this core's addresses.
-fn readdress(wanted: Addressing) {
-    core_context::with(|ctx| ctx.stack.borrow_mut().readdress(wanted));
-    end_homeless(0);
-}
-
-/// Ends connections of this core whose address is gone, a slice at a time, between which packets are handled.
-fn end_homeless(cursor: u64) {
-    core_context::with(|ctx| {
-        let mut cursor = Some(cursor);
-        while let Some(from) = cursor {
-            cursor = ctx.on_stack(|stack, now| stack.end_homeless(now, from, SLICE));
-            if let Some(next) = cursor
-                && ctx.inbox.run(Box::new(move || end_homeless(next))).is_ok()
-            {
-                return;
-            }
-        }
-    });
 }
 
 #[cfg(test)]

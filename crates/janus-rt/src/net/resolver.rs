@@ -100,7 +100,7 @@ fn dns_cache(ctx: &CoreContext) -> Arc<DnsCache> {
 struct Ways {
     /// Configured servers; if there are any, no others are queried.
     configured: Vec<SocketAddr>,
-    /// Servers from the DHCP lease; if there are any, the system's are not queried.
+    /// Servers from the DHCP lease, our own or the daemon's; if there are any, the system's are not queried.
     leased: Vec<SocketAddr>,
     families: Vec<Family>,
     /// Whether the device carries UDP.
@@ -193,14 +193,9 @@ fn ways(ctx: &CoreContext) -> Ways {
     // RFC 6724 section 2.1: IPv6 goes first where there is both.
     families.extend(speaks(false).then_some(Family::V6));
     families.extend(speaks(true).then_some(Family::V4));
-    let leased = ctx.shared.slots.get(Shown::default).lease();
-    let leased = leased.map(|lease| lease.name_servers);
-    let leased = leased.into_iter().flatten();
     Ways {
         configured: ctx.shared.settings.get().dns.clone(),
-        leased: leased
-            .map(|server| SocketAddr::from((server, DNS_PORT)))
-            .collect(),
+        leased: (ctx.shared.slots.get(Shown::default)).name_servers(DNS_PORT),
         families,
         own: ctx.shared.passage.is_none(),
     }

@@ -14,11 +14,14 @@ mod threads;
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use janus_csb::{Balancer, Phase, ShardEnd};
+use janus_io::exception::Ours;
 use janus_io::park::{Parker, Unparker};
-use janus_io::{IoCore, Queue};
+use janus_io::{IoCore, Queue, aside};
 use janus_mem::{Depot, Growth, Toucher};
 use janus_tcp::Interface;
 
@@ -36,7 +39,8 @@ use crate::control::signals::Signals;
 use crate::control::watch::Watch;
 use crate::control::watchdog::Watchdog;
 use crate::control::{Control, Passage};
-use crate::dhcp::{self, Keeper};
+use crate::dhcp::{self, AddressingFn, Follower, Keeper};
+use crate::inbox::Inbox;
 use crate::lock::Lock;
 use crate::metrics::Collected;
 use crate::portal::Doorway;
@@ -70,8 +74,22 @@ pub struct OpenDevice {
     pub depot: Arc<Depot>,
     /// Their memory, if other processes can map it.
     pub memory: Option<OwnedFd>,
-    /// Addresses and routes.
+    /// Addresses and routes; without the address that is to be asked for.
     pub interface: Interface,
+    /// How to ask for an address, where the settings say so (`address = "dhcp"`).
+    pub leases: Option<Leases>,
+}
+
+/// How the address of an open device is asked for, which is left to who has opened it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Leases {
+    /// Longest wait for the first address.
+    pub wait: Duration,
+    /// File in which the address is remembered.
+    pub file: Option<PathBuf>,
+    /// Is to be told the addresses; `None`: the device hands over all that comes.
+    pub taken: Option<Ours>,
 }
 
 impl OpenDevice {
@@ -111,10 +129,6 @@ pub(super) fn open_device(
     let parker = Parker::new().map_err(BuildError::system)?;
     let mailbox = Arc::new(ControlMailbox::new(1, 0, parker.unparker()));
     let clock = Clock::start();
-    if settings.address.dhcp {
-        let problem = "what carries packets itself is given its addresses";
-        return Err(ConfigError::value("address", problem.into()).into());
-    }
     let backend = backend.unwrap_or_default();
     if member::socket(settings, &backend).is_some() {
         let problem = "a daemon's device is its members' already: it cannot be another daemon's";
@@ -133,11 +147,17 @@ pub(super) fn open_device(
     }
     let queue = device.queues.into_iter().next();
     let queue = queue.ok_or_else(|| BuildError::Device("the device has no queue".into()))?;
+    let leases = settings.address.dhcp.then(|| Leases {
+        wait: settings.dhcp_wait,
+        file: settings.dhcp_file.clone(),
+        taken: device.taken,
+    });
     Ok(OpenDevice {
         queue,
         depot,
         memory,
         interface: device.interface,
+        leases,
     })
 }
 
@@ -147,6 +167,7 @@ impl Prepared {
         backend: Option<BackendChoice>,
         tcp: janus_tcp::Config,
         warnings: Arc<Warnings>,
+        on_addressing: Option<Box<AddressingFn>>,
         clock: Clock,
     ) -> Result<Prepared, BuildError> {
         pin::check(&settings)?;
@@ -159,7 +180,7 @@ impl Prepared {
         let (secrets, key) = secrets::secrets(settings.seed).map_err(BuildError::system)?;
 
         let (depot, mut device) = with_buffers(&settings, backend, &growth, &key, clock, &mailbox)?;
-        let keeper = lease(&settings, &mut device, &depot, clock)?;
+        let keeper = lease(&settings, &mut device, &depot, on_addressing, clock)?;
 
         let interface = device.interface;
         let mut steering = Steering::new(&settings, &key, &interface, device.leads_outside)
@@ -213,10 +234,7 @@ impl Prepared {
         });
         let at = admin.as_ref().map(AdminPort::at);
         shared.slots.get(|| Collected::new(cores, at));
-        if let Some(keeper) = &keeper {
-            keeper.tell(fabric.inboxes());
-            shared.slots.get(|| keeper.shown());
-        }
+        addresses_change(&shared, keeper.as_ref(), device.follower, fabric.inboxes());
         let bells = fabric.all_bells();
         let watching = (watch, watchdog);
         let conductor = conductor(&shared, balancer, parker, bells, watching, &warnings);
@@ -306,22 +324,43 @@ fn lease(
     settings: &Settings,
     device: &mut Device,
     depot: &Arc<Depot>,
+    tell: Option<Box<AddressingFn>>,
     clock: Clock,
 ) -> Result<Option<Keeper>, BuildError> {
-    let Some(aside) = device.aside.take() else {
+    if !settings.address.dhcp || device.portal.is_some() {
         return Ok(None);
-    };
+    }
+    let wrapped = aside::wrap(std::mem::take(&mut device.queues), dhcp::whose);
+    let (queues, aside) = wrapped.map_err(BuildError::system)?;
+    device.queues = queues;
     let wanted = dhcp::Wanted {
         seed: secrets::lease_seed(settings.seed).map_err(BuildError::system)?,
         clock,
         patience: settings.dhcp_wait,
         file: settings.dhcp_file.clone(),
         taken: device.taken.take(),
+        tell,
     };
     let (queues, interface) = (&mut device.queues, &mut device.interface);
     dhcp::acquire(aside, queues, &mut depot.pool(), interface, wanted)
         .map(Some)
         .map_err(BuildError::Lease)
+}
+
+/// Has the cores told of other addresses, where these may change.
+fn addresses_change(
+    shared: &Shared,
+    keeper: Option<&Keeper>,
+    follower: Option<Follower>,
+    inboxes: Vec<Arc<Inbox>>,
+) {
+    if let Some(keeper) = keeper {
+        keeper.tell(inboxes);
+        shared.slots.get(|| keeper.shown());
+    } else if let Some(follower) = follower {
+        shared.slots.get(|| follower.shown());
+        follower.begin(inboxes);
+    }
 }
 
 fn doorway(settings: &Settings) -> Box<dyn Passage> {

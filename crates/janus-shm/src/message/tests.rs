@@ -71,6 +71,7 @@ fn some() -> Vec<Message> {
             why: "port 443 is another user's".into(),
         },
         Message::Leave,
+        Message::Network(network::tests::some()),
     ]
 }
 

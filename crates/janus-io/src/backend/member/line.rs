@@ -9,22 +9,18 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use janus_shm::{
-    Bell, Claim, Consumer, Hello, Link, Message, Mode, Permit, Producer, Received, Segment, Share,
-    VERSION, Violation, Welcome, bytes_of_ring,
-};
+use janus_shm::{Bell, Claim, Link, Message, Permit, Received, Share, Violation, Welcome};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, shutdown,
-    socket_with,
-};
+use rustix::net::{Shutdown, shutdown};
 
+use super::addresses::Addresses;
+use super::greeted::{Greeted, hello, hung_up};
 use super::queue::Ends;
 use super::{MemberCounters, Wishes};
 
 /// How long one answer may take.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// How long a daemon that hangs is waited for at the end.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Ports that were given back and are remembered.
@@ -55,6 +51,7 @@ pub(super) struct Line {
     packets: Packets,
     /// The first daemon's words. Another must have the same device.
     welcome: Welcome,
+    addresses: Addresses,
     /// Of each core: its own end, and the daemon's, which this side keeps too, so that no daemon's end is heard on it.
     bells: Vec<(Bell, Bell)>,
     /// Ports of TCP and of UDP that are claimed, a bit for each.
@@ -89,23 +86,15 @@ struct State {
 /// A port that was granted, and the permit to leave it to others.
 type Given = (u16, Option<Permit>);
 
-struct Refusal {
-    errno: i32,
-    why: String,
+pub(super) struct Refusal {
+    pub(super) errno: i32,
+    pub(super) why: String,
 }
 
 impl From<Refusal> for io::Error {
     fn from(it: Refusal) -> io::Error {
         io::Error::new(io::Error::from_raw_os_error(it.errno).kind(), it.why)
     }
-}
-
-/// A daemon that has taken this program in, and has not been told of its memory.
-pub(super) struct Greeted {
-    pub(super) link: Arc<Link>,
-    pub(super) welcome: Welcome,
-    /// Descriptors that came along.
-    pub(super) fds: Vec<OwnedFd>,
 }
 
 /// One queue's end of the line.
@@ -127,7 +116,12 @@ impl Line {
         let bells = bells?;
         let agreed = greeted.agree(&packets, packets.lent, &bells);
         let ends = agreed.map_err(|error| hung_up(path, error))?;
-        let Greeted { link, welcome, .. } = greeted;
+        let Greeted {
+            link,
+            welcome,
+            network,
+            ..
+        } = greeted;
         let place = |ends| Place {
             changes: AtomicU32::new(1),
             ends: Mutex::new(Some(ends)),
@@ -137,6 +131,7 @@ impl Line {
             wishes: wishes.clone(),
             packets,
             welcome,
+            addresses: Addresses::new(network),
             bells,
             claimed: [(); 2].map(|()| (0..1024).map(|_| AtomicU64::new(0)).collect()),
             places: ends.into_iter().map(place).collect(),
@@ -163,6 +158,10 @@ impl Line {
 
     pub(super) fn welcome(&self) -> &Welcome {
         &self.welcome
+    }
+
+    pub(super) fn addresses(&self) -> &Addresses {
+        &self.addresses
     }
 
     /// Entries of each ring.
@@ -349,6 +348,7 @@ impl Line {
                 permit,
             } => (number, Ok((port, permit))),
             Message::Refused { number, errno, why } => (number, Err(Refusal { errno, why })),
+            Message::Network(network) => return self.addresses.learn(network),
             // Nothing else is to be said by a daemon of this version.
             _ => return,
         };
@@ -433,7 +433,7 @@ impl Line {
             let text = "the new daemon has another device, or has given this program's ports away: restart the program";
             return Err(io::Error::other(text));
         }
-        let link = next.link;
+        let (link, network) = (next.link, next.network);
         let mut state = self.lock();
         if state.open == 0 {
             // It has ended meanwhile, and is not to keep its ports.
@@ -452,6 +452,7 @@ impl Line {
         state.daemon += 1;
         self.changed.notify_all();
         drop(state);
+        self.addresses.learn(network);
         self.hand_out(ends);
         eprintln!("janus: there is a daemon at {} again", self.path.display());
         Ok(())
@@ -533,138 +534,8 @@ fn is_at(claim: &Claim, udp: bool, port: u16) -> bool {
     claim.udp == udp && claim.address.port() == port
 }
 
-/// `ports`: the first that it had, or 0, and how many; were it to ask for more than it had, those would be the next member's.
-fn hello(wishes: &Wishes, member: u32, ports: (u16, u16)) -> Hello {
-    Hello {
-        versions: (VERSION, VERSION),
-        name: wishes.name.clone(),
-        mode: Mode::Isolated,
-        cores: wishes.queues as u8,
-        member,
-        ports,
-        buffers: 0,
-        permit: wishes.permit.clone(),
-    }
-}
-
-impl Greeted {
-    /// By the first daemon, of which buffers may be borrowed.
-    pub(super) fn by_daemon(path: &Path, wishes: &Wishes) -> io::Result<Greeted> {
-        let mut hello = hello(wishes, 0, (0, wishes.ports));
-        if wishes.borrows {
-            (hello.mode, hello.buffers) = (Mode::Shared, wishes.buffers);
-        }
-        Greeted::at(path, &hello).map_err(|error| hung_up(path, error))
-    }
-
-    fn at(path: &Path, hello: &Hello) -> io::Result<Greeted> {
-        let link = Link::new(connected(path)?);
-        link.send(&Message::Hello(hello.clone()), &[])?;
-        let (welcome, fds) = welcomed(&link, path)?;
-        let link = Arc::new(link);
-        Ok(Greeted { link, welcome, fds })
-    }
-
-    /// Tells it where memory and rings are; our ends of the rings.
-    fn agree(
-        &self,
-        packets: &Packets,
-        lent: bool,
-        bells: &[(Bell, Bell)],
-    ) -> io::Result<Vec<Ends>> {
-        let ring = bytes_of_ring(packets.log2);
-        let rings = Segment::create("janus-rings", bells.len() * 4 * ring as usize)?;
-        let memory = Message::Memory {
-            packets: if lent { 0 } else { packets.len },
-            rings: rings.len() as u64,
-        };
-        let both = [packets.memory.as_fd(), rings.as_fd()];
-        self.link.send(&memory, &both[usize::from(lent)..])?;
-        let rings = Arc::new(rings);
-        let mut all = Vec::new();
-        for (core, (_, daemons)) in (0..).zip(bells) {
-            let first = u64::from(core) * 4;
-            let offsets = [0, 1, 2, 3].map(|at| (first + at) * ring);
-            let log2 = packets.log2;
-            let message = Message::Rings {
-                core,
-                offsets,
-                log2,
-            };
-            self.link.send(&message, &[daemons.as_fd()])?;
-            let [fill, rx, tx, done] = offsets;
-            let ends = || -> Result<Ends, Violation> {
-                Ok(Ends {
-                    fill: Producer::new(rings.clone(), fill, log2)?,
-                    rx: Consumer::new(rings.clone(), rx, log2)?,
-                    tx: Producer::new(rings.clone(), tx, log2)?,
-                    done: Consumer::new(rings.clone(), done, log2)?,
-                })
-            };
-            all.push(ends().map_err(io::Error::other)?);
-        }
-        Ok(all)
-    }
-}
-
-fn connected(path: &Path) -> io::Result<OwnedFd> {
-    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-    let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
-    let address = SocketAddrUnix::new(path)?;
-    match connect(&socket, &address) {
-        Ok(()) => Ok(socket),
-        Err(errno) => {
-            let error = io::Error::from(errno);
-            let hint = match errno {
-                Errno::NOENT | Errno::CONNREFUSED => {
-                    "start `janus daemon` there, or say by `daemon_socket` where one is"
-                }
-                Errno::ACCESS => "its user has not let this one in",
-                _ => "it cannot be reached",
-            };
-            let text = format!("no daemon at {}: {hint} ({error})", path.display());
-            Err(io::Error::new(error.kind(), text))
-        }
-    }
-}
-
-/// The reason of an error, where it is that the line was cut.
-fn hung_up(path: &Path, error: io::Error) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
-            let text = format!("the daemon at {} has hung up", path.display());
-            io::Error::new(io::ErrorKind::ConnectionRefused, text)
-        }
-        _ => error,
-    }
-}
-
-/// The daemon's answer to a hello.
-fn welcomed(link: &Link, path: &Path) -> io::Result<(Welcome, Vec<OwnedFd>)> {
-    let strange = |what: &str| {
-        let text = format!("what answers at {} is no daemon: {what}", path.display());
-        io::Error::new(io::ErrorKind::InvalidData, text)
-    };
-    let until = Instant::now() + ANSWER_WITHIN;
-    while wait(link, Some(until.saturating_duration_since(Instant::now()))) {
-        match link.receive()? {
-            Received::Message(Message::Welcome(welcome), fds) => return Ok((welcome, fds)),
-            Received::Message(Message::Refused { errno, why, .. }, _) => {
-                return Err(Refusal { errno, why }.into());
-            }
-            Received::Message(..) | Received::Strange(_) => {
-                return Err(strange("it says something else"));
-            }
-            Received::Nothing => {}
-            Received::End => return Err(io::ErrorKind::ConnectionReset.into()),
-        }
-    }
-    let text = format!("the daemon at {} does not answer", path.display());
-    Err(io::Error::new(io::ErrorKind::TimedOut, text))
-}
-
 /// Waits until there is something to hear. False: not within that time.
-fn wait(link: &Link, time: Option<Duration>) -> bool {
+pub(super) fn wait(link: &Link, time: Option<Duration>) -> bool {
     let mut polled = [PollFd::new(link, PollFlags::IN)];
     let time = time.and_then(|time| Timespec::try_from(time).ok());
     match poll(&mut polled, time.as_ref()) {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use janus_mem::Depot;
 use janus_shm::{Link, Message, Segment};
 
-use super::line::Greeted;
+use super::greeted::Greeted;
 use crate::backend::held::Ours;
 
 /// Held by the memory.

@@ -4,7 +4,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use janus_io::aside::{self, Aside};
 use janus_io::exception::Ours;
 use janus_io::faults::{FaultCounters, FaultyBackend};
 use janus_io::member::Ports;
@@ -20,7 +19,7 @@ use super::dpdk;
 use crate::clock::Clock;
 use crate::config::{BackendName, Cidr, ConfigError, KernelAddress, LinkFaults, Settings};
 use crate::control::mailbox::ControlMailbox;
-use crate::dhcp;
+use crate::dhcp::Follower;
 use crate::losses::BRIDGES_MAX;
 use crate::portal::{self, Portal};
 use crate::runtime::{BackendChoice, BoxError, BuildError};
@@ -71,12 +70,12 @@ pub(super) struct Device {
     pub(super) faults: Option<Arc<FaultCounters>>,
     /// Reader of what it loses, where it counts that.
     pub(super) losses: Option<Box<LossesFn>>,
-    /// For the client of DHCP, where the address is to be asked for.
-    pub(super) aside: Option<Aside>,
     /// The addresses of which it hands over packets, where they may change.
     pub(super) taken: Option<Ours>,
     /// Where to ask for ports, where others have our addresses too.
     pub(super) member: Option<Ports>,
+    /// Addresses of a daemon's device, which may change.
+    pub(super) follower: Option<Follower>,
 }
 
 pub(super) fn open(
@@ -182,16 +181,11 @@ pub(super) fn open_outside(
     backend: Box<dyn Backend>,
 ) -> Result<Device, BoxError> {
     let Opened {
-        mut queues,
+        queues,
         trace,
         faults,
         losses,
     } = open_queues(settings, backend, clock)?;
-    let mut aside = None;
-    if settings.address.dhcp {
-        let (wrapped, way) = aside::wrap(queues, dhcp::whose)?;
-        (queues, aside) = (wrapped, Some(way));
-    }
     let caps = queues
         .first()
         .ok_or("the backend opened without a queue")?
@@ -216,9 +210,9 @@ pub(super) fn open_outside(
         trace,
         faults,
         losses,
-        aside,
         taken: None,
         member: None,
+        follower: None,
     })
 }
 
@@ -382,9 +376,9 @@ fn open_portal(
         trace: opened.trace,
         faults: opened.faults,
         losses: opened.losses,
-        aside: None,
         taken: None,
         member: None,
+        follower: None,
     })
 }
 

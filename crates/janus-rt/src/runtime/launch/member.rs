@@ -1,16 +1,16 @@
 //! A program that a daemon takes in: addresses and ports are as the daemon says.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use janus_io::member::{Member, NAME_MAX, Wishes};
 use janus_mem::{Depot, Growth};
-use janus_tcp::{IpCidr, PortBlock};
+use janus_tcp::PortBlock;
 
 use super::device::{self, Device};
 use crate::clock::Clock;
 use crate::config::{BackendName, ConfigError, DaemonMemory, Settings};
+use crate::dhcp::Follower;
 use crate::runtime::{BackendChoice, BuildError};
 
 /// Where a daemon is if nothing else is said.
@@ -60,21 +60,12 @@ pub(super) fn open(
     };
     let joined = Member::join(socket, &wishes, growth);
     let member = joined.map_err(|error| BuildError::Device(error.into()))?;
-    let (depot, welcome, ports) = (member.depot(), member.welcome().clone(), member.ports());
+    let (depot, (first, count)) = (member.depot(), member.welcome().ports);
+    let (network, ports) = (member.network(), member.ports());
     let opened = device::open_outside(settings, clock, Box::new(member));
     let mut device = opened.map_err(BuildError::Device)?;
-    let (first, count) = welcome.ports;
     let interface = &mut device.interface;
-    let addresses = welcome.addresses.into_iter();
-    interface.addresses = addresses
-        .map(|(addr, prefix)| IpCidr { addr, prefix })
-        .collect();
-    for gateway in welcome.gateways {
-        match gateway {
-            IpAddr::V4(gateway) => interface.gateway = Some(gateway),
-            IpAddr::V6(gateway) => interface.gateway_v6 = Some(gateway),
-        }
-    }
+    device.follower = Some(Follower::new(ports.clone(), network, interface));
     interface.answers = false;
     interface.ports = Some(PortBlock { first, count });
     device.member = Some(ports);
