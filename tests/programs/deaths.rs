@@ -66,7 +66,7 @@ fn kernel_waits() {
     server.says("http://");
     let ours: Ipv4Addr = OURS.parse().expect("an address");
     let half = "GET / HTTP/1.1\r\nHost:";
-    let clients = said("JANUS_CONNECTIONS", 500);
+    let clients = said("JANUS_CONNECTIONS", 100);
     more_descriptors();
     let mut streams: Vec<TcpStream> = (0..clients)
         .map(|at| match at % 4 {

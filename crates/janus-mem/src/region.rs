@@ -305,6 +305,9 @@ mod sys {
         unsafe { mmap(at, len, rights, flags, memory, 0) }.map_err(|errno| refused(len, errno))?;
         // SAFETY: as above; the advice changes no contents. Where there are no huge pages for such memory it says so, and has ordinary ones.
         let _ = unsafe { madvise(at, len, Advice::LinuxHugepage) };
+        // A forked child has no use for memory that is shared, and may be about to give up the rights of its user.
+        // SAFETY: as above.
+        let _ = unsafe { madvise(at, len, Advice::LinuxDontFork) };
         Ok(())
     }
 

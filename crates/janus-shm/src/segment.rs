@@ -12,7 +12,7 @@ use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
     memfd_create,
 };
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::Violation;
 
@@ -72,6 +72,9 @@ impl Segment {
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at a place of the kernel's choice aliases nothing.
         let base = unsafe { mmap(null_mut(), len, rights, MapFlags::SHARED, &fd, 0)? };
+        // A forked child has no use for it, and may be about to give up the rights of its user.
+        // SAFETY: the range was mapped just now; its contents stay.
+        let _ = unsafe { madvise(base, len, Advice::LinuxDontFork) };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Segment { base, len, fd })
     }
@@ -213,5 +216,15 @@ mod tests {
         let len = file.metadata().unwrap().len() as usize;
         assert!(Segment::open(file.into(), len).is_err(), "a file");
         assert!(Segment::create("test", 0).is_err());
+    }
+    #[test]
+    fn a_forked_child_does_not_have_it() {
+        let segment = Segment::create("test", 4096).unwrap();
+        let begins = format!("{:x}-", segment.base.addr());
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut its = maps.lines().skip_while(|line| !line.starts_with(&begins));
+        let flags = its.find_map(|line| line.strip_prefix("VmFlags: "));
+        let flags = flags.expect("what the kernel says of it");
+        assert!(flags.split(' ').any(|flag| flag == "dc"), "{flags}");
     }
 }

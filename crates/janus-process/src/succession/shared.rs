@@ -1,4 +1,4 @@
-//! What is known of a listener that several programs have, and what they say to each other about it.
+//! A listener that several programs have, as one of them knows it, and their words to each other about it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 

@@ -86,3 +86,28 @@ fn what_belongs_to_nothing_goes_back_and_all_else_is_taken() {
         host.end(&[peer.conn, conn]);
     }
 }
+
+/// A peer may begin another connection from the same port, which another program gets: it listens there too.
+#[test]
+fn time_wait_keeps_what_was_its_connections_and_no_more() {
+    let mut host = Host::with(Config::default());
+    let mut peer = Peer::open(&mut host, 4_000);
+    host.stack.close(host.now, peer.conn);
+    peer.listen(&mut host, true);
+    let fin = peer.segment(Flags::FIN | Flags::ACK);
+    assert!(!comes_back(&mut host, &fin, 0));
+    peer.snd += 1u32;
+    assert_eq!(host.stack.in_time_wait(), 1);
+    assert!(!comes_back(&mut host, &fin, 0), "it is repeated");
+    let late = peer.segment(Flags::ACK);
+    assert!(!comes_back(&mut host, &late, 0));
+    for (seq, ack) in [(10_000_000, 0), (0, 10_000_000), (1 << 30, 1 << 30)] {
+        for flags in [Flags::ACK, Flags::FIN | Flags::ACK, Flags::RST | Flags::ACK] {
+            let mut new = peer.segment(flags);
+            (new.seq, new.ack) = (new.seq + seq, new.ack + ack);
+            assert!(comes_back(&mut host, &new, 0), "{seq} {ack} {flags:?}");
+        }
+    }
+    assert_eq!(host.stack.in_time_wait(), 1);
+    host.end(&[]);
+}

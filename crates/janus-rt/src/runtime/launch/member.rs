@@ -72,9 +72,13 @@ pub(super) fn open(
     Ok((depot, device))
 }
 
-/// The program's name, for people.
+/// The program's name, for people. What it was called by may have become a title, in which anything may stand.
 fn program() -> String {
-    let name = std::env::args_os().next().unwrap_or_default();
-    let name = Path::new(&name).file_name().unwrap_or(&name);
+    let name = std::env::args().next().unwrap_or_default();
+    let name = match name.contains(' ') {
+        true => std::fs::read_to_string("/proc/self/comm").unwrap_or_default(),
+        false => name,
+    };
+    let name = Path::new(name.trim_end()).file_name().unwrap_or_default();
     format!("{} {}", name.to_string_lossy(), std::process::id())
 }
