@@ -101,6 +101,7 @@ fn time_wait_keeps_what_was_its_connections_and_no_more() {
     assert!(!comes_back(&mut host, &fin, 0), "it is repeated");
     let late = peer.segment(Flags::ACK);
     assert!(!comes_back(&mut host, &late, 0));
+    assert!(host.collect().iter().all(|it| it.has(Flags::ACK)));
     for (seq, ack) in [(10_000_000, 0), (0, 10_000_000), (1 << 30, 1 << 30)] {
         for flags in [Flags::ACK, Flags::FIN | Flags::ACK, Flags::RST | Flags::ACK] {
             let mut new = peer.segment(flags);
