@@ -117,7 +117,7 @@ impl Switch {
                         self.ports.release(slot, port);
                     }
                 }
-                Received::Message(Message::Leave, _) => {
+                Received::Message(Message::Leave { keeps }, _) => {
                     // Its last frames go out yet.
                     for _ in 0..FAREWELL_TURNS {
                         if self.take_from(slot, member)? == 0 {
@@ -125,7 +125,7 @@ impl Switch {
                         }
                         self.send();
                     }
-                    return Ok(Some(End::Leaves));
+                    return Ok(Some(End::Leaves { keeps }));
                 }
                 Received::Message(..) | Received::Strange(_) => {
                     return Err(Breach::Words("it says what only a daemon says"));
@@ -135,7 +135,7 @@ impl Switch {
             }
         }
         if self.refuses_to_wait(member)? {
-            return Ok(Some(End::Leaves));
+            return Ok(Some(End::Leaves { keeps: false }));
         }
         if member.dawdles() {
             return Err(Breach::Words("it asks, and does not join"));
@@ -311,7 +311,7 @@ impl Switch {
         let until = now + KEPT;
         let was_ready = member.stage == Stage::Ready;
         let (counter, kept) = match end {
-            End::Leaves => (&self.counters.left, None),
+            End::Leaves { keeps } => (&self.counters.left, keeps.then_some(until)),
             End::Dies => (&self.counters.died, Some(until)),
             End::CutOff => (&self.counters.cut_off, Some(until)),
         };
@@ -334,7 +334,7 @@ impl Switch {
             return drop(member);
         };
         let Member { link, process, .. } = *member;
-        let line = (end == End::Leaves).then_some(link);
+        let line = matches!(end, End::Leaves { .. }).then_some(link);
         self.stock.ends(borrower, line, process);
     }
 }
@@ -342,7 +342,10 @@ impl Switch {
 /// How a member ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    Leaves,
+    Leaves {
+        /// Its ports are kept for another.
+        keeps: bool,
+    },
     Dies,
     CutOff,
 }

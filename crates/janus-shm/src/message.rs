@@ -167,7 +167,10 @@ pub enum Message {
         why: String,
     },
     /// From a member: it goes, and its connections with it, once all is sent.
-    Leave,
+    Leave {
+        /// Another claims its ports of TCP soon: they are to be kept for a moment, as those of one that died.
+        keeps: bool,
+    },
     /// From the daemon: the addresses of its device, which may be others than before.
     Network(Network),
 }
@@ -401,7 +404,7 @@ impl Message {
                 out.put([9]).put(number.to_le_bytes());
                 out.put(errno.to_le_bytes()).text(why, WHY_MAX)
             }
-            Message::Leave => out.put([10]),
+            Message::Leave { keeps } => out.put([10, (*keeps).into()]),
             Message::Network(it) => out.network(it),
         };
         out.0
@@ -465,7 +468,9 @@ impl Message {
                 errno: i32::from_le_bytes(from.take()?),
                 why: from.text(WHY_MAX)?,
             },
-            10 => Message::Leave,
+            10 => Message::Leave {
+                keeps: from.bool()?,
+            },
             11 => Message::Network(from.network()?),
             _ => return Err(Malformed),
         };

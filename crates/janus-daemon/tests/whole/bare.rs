@@ -163,7 +163,11 @@ impl Bare {
 
     /// Goes in order: once this is back the daemon has let go of it.
     pub(crate) fn leaves(self) {
-        self.says(&Message::Leave, &[]);
+        self.leaves_to_another(false);
+    }
+
+    pub(crate) fn leaves_to_another(self, keeps: bool) {
+        self.says(&Message::Leave { keeps }, &[]);
         assert!(self.is_cut_off());
     }
 

@@ -1,4 +1,7 @@
-//! A port that is left to others, of any user.
+//! A port that is left to others, of any user, or to the program that takes this one's place.
+
+use std::io::ErrorKind;
+use std::time::Duration;
 
 use janus_shm::{Claim, Hello, Message, Permit, Share};
 use rustix::process::geteuid;
@@ -78,4 +81,24 @@ fn who_was_left_a_port_may_have_it_and_no_other() {
     let answer = asks(&world, &permit, 80, Share::Join);
     assert!(matches!(answer, Message::Granted { .. }), "{answer:?}");
     world.ends();
+}
+
+#[test]
+fn a_port_is_kept_for_who_follows_if_the_member_says_so() {
+    let world = World::new("follows");
+    for keeps in [false, true] {
+        let mut first = Bare::new(&world.socket);
+        first.joins();
+        first.claims(1, false, 7_100);
+        first.leaves_to_another(keeps);
+        let asked = world.asks_for(7_100, "hello", Duration::from_millis(200));
+        let kind = asked.expect_err("it listens no more").kind();
+        // What asks is dropped, and asks again; it is not refused.
+        assert_eq!(kind != ErrorKind::ConnectionRefused, keeps, "{kind:?}");
+    }
+    let follows = world.member(7_100, "second");
+    assert_eq!(world.asks(7_100, "hello").unwrap(), "second: hello");
+    follows.ends();
+    let counters = world.ends();
+    assert_eq!((counters.died.get(), counters.left.get()), (0, 3));
 }

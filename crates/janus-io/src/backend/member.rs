@@ -193,8 +193,8 @@ impl Ports {
         self.0.has(udp, port)
     }
 
-    /// Says that another member claims this one's ports of TCP soon after its end. The daemon is told nothing at the end then, and keeps them
-    /// for a moment, as those of a member that died.
+    /// Says that another member claims this one's ports of TCP soon after its end. The daemon keeps them for a moment
+    /// then, as those of a member that died.
     pub fn is_succeeded(&self) {
         self.0.is_succeeded();
     }

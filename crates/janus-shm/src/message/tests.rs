@@ -70,7 +70,7 @@ fn some() -> Vec<Message> {
             errno: -13,
             why: "port 443 is another user's".into(),
         },
-        Message::Leave,
+        Message::Leave { keeps: true },
         Message::Network(network::tests::some()),
     ]
 }

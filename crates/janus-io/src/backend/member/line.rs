@@ -513,8 +513,8 @@ impl Berth {
             return true;
         };
         let listens = state.listens;
-        // A member that is succeeded does not say so: its ports are kept then.
-        let says = !state.succeeded && link.send(&Message::Leave, &[]).is_ok();
+        let keeps = state.succeeded;
+        let says = link.send(&Message::Leave { keeps }, &[]).is_ok();
         if self.line.packets.lent && state.daemon == 1 {
             // Heard no more; the daemon hears its end once nothing of the memory is used.
             let _ = shutdown(link.as_fd(), Shutdown::Read);

@@ -19,7 +19,7 @@ struct Line(Arc<Link>);
 impl Drop for Line {
     fn drop(&mut self) {
         // It may have been said before; a daemon that is gone hears nothing.
-        let _ = self.0.send(&Message::Leave, &[]);
+        let _ = self.0.send(&Message::Leave { keeps: false }, &[]);
     }
 }
 
