@@ -63,10 +63,20 @@ fn reloads(world: &World) {
     server.end().well();
 }
 
-#[test]
-fn nginx_is_reloaded_again_and_again() {
+fn reloaded(sockets: Sockets) {
     let needs = ["nginx -v", "wrk --version"];
-    if let Err(why) = in_world(Sockets::Preloaded, &needs, reloads) {
+    if let Err(why) = in_world(sockets, &needs, reloads) {
         skip(&why);
     }
+}
+
+#[test]
+fn nginx_is_reloaded_again_and_again() {
+    reloaded(Sockets::Preloaded);
+}
+
+/// Its workers are members of a daemon, each with connections of its own.
+#[test]
+fn nginx_is_reloaded_again_and_again_with_a_daemon() {
+    reloaded(Sockets::Member);
 }

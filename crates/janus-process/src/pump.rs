@@ -26,7 +26,7 @@ mod queue;
 
 /// Messages of one child until the others are heard.
 const AT_ONCE: usize = 256;
-/// Time that connections of other processes may take to end, when this one does.
+/// Time that connections may take that go to other processes when this one ends.
 const CARRIES_ON: Duration = Duration::from_secs(3);
 /// Time between two looks at the end.
 const LOOKS_AT_THE_END: Duration = Duration::from_millis(5);
@@ -290,10 +290,10 @@ impl Carrier {
     /// Whether nothing is left that is waited for at the end.
     fn is_done(&self, told: Instant) -> bool {
         let passed = told.elapsed();
-        let owes = !self.gates.is_empty() || self.pairs.iter().any(Pair::outlasts);
-        let carries = self.pairs.iter().any(|pair| pair.is_handed_over);
-        let may_owe = passed < self.process.close_time();
-        !(owes && may_owe || carries && passed < CARRIES_ON)
+        let owes = self.pairs.iter().any(Pair::outlasts);
+        let handed_over = self.pairs.iter().any(|pair| pair.is_handed_over);
+        let carries = handed_over || !self.gates.is_empty();
+        !(owes && passed < self.process.close_time() || carries && passed < CARRIES_ON)
     }
 
     fn limit(&self) -> Option<Duration> {

@@ -17,8 +17,8 @@ use crate::{Errno, Result, own};
 
 /// Connections of one listener until the others have their turn.
 const AT_ONCE: usize = 16;
-/// Packets that were under way when the program closed its listener have come by then, in most networks.
-const QUIET: Duration = Duration::from_millis(100);
+/// Packets that were under way when the program closed its listener have come by then, in most networks, and a busy daemon has heard of it.
+const QUIET: Duration = Duration::from_millis(300);
 /// A process that has accepted none for so long, while some wait, does something else.
 const BUSY: Duration = Duration::from_millis(20);
 /// Handshakes that have begun are over by then.
@@ -90,7 +90,7 @@ impl Gate {
     pub(super) fn looks_in(&self) -> Option<Duration> {
         let waits = self.waits.map(|_| BUSY);
         self.closed
-            .map(|_| QUIET / 5)
+            .map(|_| QUIET / 10)
             .into_iter()
             .chain(waits)
             .min()
