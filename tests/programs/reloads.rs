@@ -75,8 +75,10 @@ fn nginx_is_reloaded_again_and_again() {
     reloaded(Sockets::Preloaded);
 }
 
-/// Its workers are members of a daemon, each with connections of its own.
+/// Its workers are members of a daemon, each with connections of its own. On a machine that has far too much to do a connection in some thousands is
+/// lost yet, when all workers are replaced many times in a second.
 #[test]
+#[ignore = "for `.ci/long`"]
 fn nginx_is_reloaded_again_and_again_with_a_daemon() {
     reloaded(Sockets::Member);
 }
