@@ -63,11 +63,13 @@ impl Switch {
                 continue;
             };
             match Member::new(link) {
-                Ok(member) if !self.door.admits(member.user) && strangers >= STRANGERS_MAX => {}
                 // Whoever may have nothing is told so once it has said hello.
                 Ok(member) => {
-                    strangers += usize::from(!self.door.admits(member.user));
-                    *place = Some(Box::new(member));
+                    let is_strange = !self.door.admits(member.user);
+                    if !is_strange || strangers < STRANGERS_MAX {
+                        strangers += usize::from(is_strange);
+                        *place = Some(Box::new(member));
+                    }
                 }
                 Err(error) => eprintln!("janus: a program that asks cannot be told of: {error}"),
             }

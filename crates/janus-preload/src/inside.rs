@@ -83,9 +83,12 @@ pub(crate) fn is_ours_to_use(fd: c_int) -> bool {
 pub(crate) fn has_accepted(listener: c_int, connection: c_int) {
     /// The connection that was taken before.
     static LAST: AtomicI32 = AtomicI32::new(-1);
+    // First: where no daemon has the device it costs no call of the kernel's.
+    if !janus_c::process::may_serve(listener) {
+        return;
+    }
     let last = LAST.swap(connection, Ordering::Relaxed);
-    let has_several = process().is_some() || last != connection && carried::is_there(last);
-    if has_several && janus_c::process::may_serve(listener) {
+    if process().is_some() || last != connection && carried::is_there(last) {
         let instances = watched::take_out(listener);
         let inside = Inside::enter();
         if janus_c::process::serves(listener) {

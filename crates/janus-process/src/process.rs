@@ -141,6 +141,10 @@ impl Process {
         };
         open.retain(|fd| !own::is(*fd) && !is_listener(*fd));
         drop(inner);
+        self.close_all(open);
+    }
+
+    fn close_all(&self, open: Vec<RawFd>) {
         for fd in open {
             // Another thread may have closed it.
             let _ = self.close_at_once(fd);
@@ -172,10 +176,7 @@ impl Process {
         drop(pump);
         self.keeps_ports();
         let open = self.core.lock().descriptors.all();
-        for fd in open {
-            // Another thread may have closed it.
-            let _ = self.close_at_once(fd);
-        }
+        self.close_all(open);
         drop(guardian);
         let mut inner = self.core.lock();
         // Calls that wait, and children, had them yet.

@@ -92,11 +92,7 @@ impl Inner {
     fn opens(&mut self, socket: i32) -> Result<()> {
         let shared = self.succession.shared.get(&socket);
         if shared.is_some_and(|it| it.aside) {
-            let back = self.share(socket, |it| {
-                it.aside = false;
-                let before = it.before.as_ref();
-                _ = before.map(|line| say(line, Word::Serves, None));
-            });
+            let back = self.share(socket, |it| it.stands_aside(false));
             self.succession.note_unused();
             return back;
         }
@@ -119,9 +115,9 @@ impl Inner {
     /// Whether connections wait where another process could have them as well.
     fn lets_wait(&mut self) -> bool {
         let shared = self.succession.shared.iter();
-        let forked = shared.filter(|(_, it)| it.forked && it.before.is_some());
-        let forked: Vec<i32> = forked.map(|(socket, _)| *socket).collect();
-        forked.into_iter().any(|socket| self.has_waiting(socket))
+        let shared = shared.filter(|(_, it)| it.is_one_of_many());
+        let shared: Vec<i32> = shared.map(|(socket, _)| *socket).collect();
+        shared.into_iter().any(|socket| self.has_waiting(socket))
     }
 
     fn has_waiting(&mut self, socket: i32) -> bool {
@@ -131,8 +127,7 @@ impl Inner {
 
     /// The guardian has taken a turn, as no thread of the program did.
     pub(crate) fn is_left_alone(&mut self) {
-        if self.succession.pump.is_some()
-            && self.lets_wait()
+        if self.lets_wait()
             && let Some(pump) = &self.succession.pump
         {
             pump.looks_at_shared();
@@ -292,7 +287,7 @@ impl Process {
             half_open: half_open == Ok(true),
             has_heir: shared.is_some_and(|it| it.heirs().next().is_some()),
             is_shut: shared.is_some_and(|it| it.aside || it.is_succeeded()),
-            is_one_of_many: shared.is_some_and(|it| it.forked && it.before.is_some()),
+            is_one_of_many: shared.is_some_and(Shared::is_one_of_many),
             made: self.core.counted.made(),
             awaits_heir: shared.is_some_and(|it| !it.marks.is_empty() && !it.is_succeeded()),
         }
@@ -301,11 +296,7 @@ impl Process {
     /// The program lets connections wait: others get them, and new ones, until it waits for some.
     pub(crate) fn stands_aside(&self, socket: i32) {
         let mut inner = self.core.lock();
-        let _ = inner.share(socket, |it| {
-            it.aside = true;
-            let before = it.before.as_ref();
-            _ = before.map(|line| say(line, Word::Rests, None));
-        });
+        let _ = inner.share(socket, |it| it.stands_aside(true));
         inner.succession.note_unused();
         inner.settle();
     }
@@ -328,9 +319,7 @@ impl Process {
     pub(crate) fn rests(&self, socket: i32) {
         let mut inner = self.core.lock();
         // A core that has ended has closed it already.
-        let _ = inner.share(socket, |it| {
-            it.rests();
-        });
+        let _ = inner.share(socket, Shared::rests);
         inner.settle();
     }
 

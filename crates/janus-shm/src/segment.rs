@@ -217,6 +217,7 @@ mod tests {
         assert!(Segment::open(file.into(), len).is_err(), "a file");
         assert!(Segment::create("test", 0).is_err());
     }
+
     #[test]
     fn a_forked_child_does_not_have_it() {
         let segment = Segment::create("test", 4096).unwrap();

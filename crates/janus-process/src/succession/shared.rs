@@ -82,6 +82,19 @@ impl Shared {
         self.before.is_some() || !self.marks.is_empty() || !self.after.is_empty()
     }
 
+    /// Whether others like this process serve there too, to which it may leave what it lets wait.
+    pub(super) fn is_one_of_many(&self) -> bool {
+        self.forked && self.before.is_some()
+    }
+
+    /// Its connections go to the others, or it serves again; the program before is told.
+    pub(super) fn stands_aside(&mut self, aside: bool) {
+        self.aside = aside;
+        let word = if aside { Word::Rests } else { Word::Serves };
+        // One that has ended need not know.
+        let _ = self.before.as_ref().map(|line| say(line, word, None));
+    }
+
     /// How open it is to the outside.
     pub(super) fn standing(&self) -> Standing {
         match self {
