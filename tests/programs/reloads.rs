@@ -75,10 +75,8 @@ fn nginx_is_reloaded_again_and_again() {
     reloaded(Sockets::Preloaded);
 }
 
-/// Its workers are members of a daemon, each with connections of its own. On a machine that has far too much to do a connection in some thousands is
-/// lost yet, when all workers are replaced many times in a second.
+/// Its workers are members of a daemon, each with connections of its own.
 #[test]
-#[ignore = "for `.ci/long`"]
 fn nginx_is_reloaded_again_and_again_with_a_daemon() {
     reloaded(Sockets::Member);
 }

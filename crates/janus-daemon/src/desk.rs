@@ -118,6 +118,8 @@ impl Switch {
                     if let Some(port) = member.claims.remove(&number) {
                         self.ports.release(slot, port);
                     }
+                    // One that has hung up already may have said more.
+                    let _ = member.say(&Message::Released { number });
                 }
                 Received::Message(Message::Leave { keeps }, _) => {
                     // Its last frames go out yet.

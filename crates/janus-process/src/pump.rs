@@ -27,7 +27,7 @@ mod queue;
 /// Messages of one child until the others are heard.
 const AT_ONCE: usize = 256;
 /// Time that connections may take that go to other processes when this one ends.
-const CARRIES_ON: Duration = Duration::from_secs(3);
+const CARRIES_ON: Duration = Duration::from_secs(30);
 /// Time between two looks at the end.
 const LOOKS_AT_THE_END: Duration = Duration::from_millis(5);
 

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use janus::Seat;
 use janus_posix::abi;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{DupFlags, fcntl_dupfd_cloexec, ioctl_fionbio};
@@ -177,8 +178,6 @@ pub(crate) struct Common {
     pub(crate) names: u32,
     /// Connections have come that are not accepted.
     pub(crate) waits: bool,
-    /// Handshakes are under way, here or at another listener.
-    pub(crate) half_open: bool,
     /// Another program takes those that are not accepted here.
     pub(crate) has_heir: bool,
     /// It takes all new ones, or this program lets them wait and stands aside.
@@ -189,6 +188,8 @@ pub(crate) struct Common {
     pub(crate) made: u64,
     /// None serves there yet, but may.
     pub(crate) awaits_heir: bool,
+    /// Another may pass on connections to this one yet, although this one has closed it.
+    pub(crate) may_be_passed_back: bool,
 }
 
 /// Reasons why a program with open sockets cannot become another.
@@ -274,23 +275,33 @@ impl Process {
     }
 
     /// State of a listener that others have too, for the pump.
-    pub(crate) fn state_of(&self, socket: i32) -> Common {
+    pub(crate) fn state_of(&self, socket: i32, ends: bool) -> Common {
         let mut inner = self.core.lock();
         let waits = inner.has_waiting(socket);
-        let half_open = inner.call(|sockets, _, _| Ok(sockets.stack().half_open() > 0));
         let names = inner.descriptors.names(socket);
         let is_queued = inner.queues.get(&socket).is_some_and(|it| !it.is_empty());
         let shared = inner.succession.shared.get(&socket);
         Common {
             names,
             waits: is_queued || waits,
-            half_open: half_open == Ok(true),
             has_heir: shared.is_some_and(|it| it.heirs().next().is_some()),
             is_shut: shared.is_some_and(|it| it.aside || it.is_succeeded()),
             is_one_of_many: shared.is_some_and(Shared::is_one_of_many),
             made: self.core.counted.made(),
             awaits_heir: shared.is_some_and(|it| !it.marks.is_empty() && !it.is_succeeded()),
+            may_be_passed_back: shared.is_some_and(|it| it.may_be_passed_back(ends)),
         }
+    }
+
+    /// Whether no connection comes any more to a listener that is closed to the outside: its end is known there, and no handshake is under way, here or at another
+    /// listener.
+    pub(crate) fn has_come_to_rest(&self, socket: i32) -> bool {
+        let mut inner = self.core.lock();
+        let is_closed = inner.seat.as_mut().is_none_or(Seat::is_closed_to_others);
+        let half_open = inner.call(|sockets, _, _| Ok(sockets.stack().half_open() > 0));
+        let rests = is_closed && half_open != Ok(true) && !inner.has_waiting(socket);
+        inner.settle();
+        rests
     }
 
     /// The program lets connections wait: others get them, and new ones, until it waits for some.

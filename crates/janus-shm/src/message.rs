@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 pub use network::{NAME_SERVERS_MAX, Network, ROUTES_MAX};
 
 /// The version of these messages.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// Bytes of the longest message.
 pub(crate) const LEN_MAX: usize = 2_560;
 /// Bytes of the longest name.
@@ -173,6 +173,11 @@ pub enum Message {
     },
     /// From the daemon: the addresses of its device, which may be others than before.
     Network(Network),
+    /// From the daemon: it has heard of a release. What opens connections there comes to this member no more, unless it is in its rings already.
+    Released {
+        /// Of which claim.
+        number: u32,
+    },
 }
 
 /// Bytes that are no message.
@@ -406,6 +411,7 @@ impl Message {
             }
             Message::Leave { keeps } => out.put([10, (*keeps).into()]),
             Message::Network(it) => out.network(it),
+            Message::Released { number } => out.put([12]).put(number.to_le_bytes()),
         };
         out.0
     }
@@ -472,6 +478,9 @@ impl Message {
                 keeps: from.bool()?,
             },
             11 => Message::Network(from.network()?),
+            12 => Message::Released {
+                number: from.u32()?,
+            },
             _ => return Err(Malformed),
         };
         match from.0 {

@@ -10,7 +10,10 @@ use janus_shm::{
     Bell, Claim, Consumer, Descriptor, Hello, Link, Message, Mode, Producer, Received, Segment,
     Share, VERSION, Welcome, bytes_of_ring,
 };
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, shutdown,
+    socket_with,
+};
 
 use crate::world::LONG;
 
@@ -169,6 +172,11 @@ impl Bare {
     pub(crate) fn leaves_to_another(self, keeps: bool) {
         self.says(&Message::Leave { keeps }, &[]);
         assert!(self.is_cut_off());
+    }
+
+    /// Ends without a word, also where a child that another thread is about to start has its line for a moment.
+    pub(crate) fn dies(self) {
+        let _ = shutdown(&self.link, Shutdown::Both);
     }
 
     pub(crate) fn places(&self, at: [u64; 4]) -> Message {

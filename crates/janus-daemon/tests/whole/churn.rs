@@ -84,7 +84,7 @@ fn life(world: &World, tally: &Tally, port: u16, number: u64, random: &mut Rando
         bare.leaves();
         add(&tally.left, 1);
     } else {
-        drop(bare);
+        bare.dies();
         add(&tally.died, 1);
     }
 }

@@ -409,3 +409,23 @@ fn one_that_turns_everything_back_loses_no_connection_of_another() {
     assert!(counters.refused.get() > 0, "other ports are not its own");
     assert_eq!(counters.cut_off.get(), 0);
 }
+
+#[test]
+fn who_is_told_that_its_release_was_heard_gets_no_new_connection() {
+    let world = World::new("heard");
+    let one = world.member_of("web", 80, "one");
+    let mut bare = Bare::new(&world.socket);
+    bare.joins();
+    let Message::Granted { number, .. } = joins_the_web(&bare) else {
+        panic!("it may have the port");
+    };
+    bare.says(&Message::Release { number }, &[]);
+    assert_eq!(bare.hears(), Some(Message::Released { number }));
+    // Half of them would be its.
+    let all = calls(&world, 80, 30);
+    assert_eq!(bare.end(1).waiting(), Ok(0), "frames for it");
+    hang_up(all);
+    bare.leaves();
+    end([one]);
+    assert_eq!(world.ends().cut_off.get(), 0);
+}

@@ -205,6 +205,12 @@ impl Ports {
         self.0.addresses().follow(known, tell);
     }
 
+    /// Whether the daemon has heard of all ports that were given back. What opens connections there and is for this program is in its rings then.
+    #[must_use]
+    pub fn is_heard(&self) -> bool {
+        self.0.is_heard()
+    }
+
     /// Gives a port back.
     pub fn release(&self, udp: bool, port: u16) {
         self.0.release(udp, port);

@@ -17,12 +17,14 @@ use crate::{Errno, Result, own};
 
 /// Connections of one listener until the others have their turn.
 const AT_ONCE: usize = 16;
-/// Packets that were under way when the program closed its listener have come by then, in most networks, and a busy daemon has heard of it.
+/// Packets that were under way when the program closed its listener have come by then, in most networks.
 const QUIET: Duration = Duration::from_millis(300);
+/// Time between two looks at a listener that the program has closed.
+const LOOK: Duration = Duration::from_millis(5);
 /// A process that has accepted none for so long, while some wait, does something else.
 const BUSY: Duration = Duration::from_millis(20);
-/// Handshakes that have begun are over by then.
-const HANDSHAKES: Duration = Duration::from_secs(1);
+/// Handshakes that have begun are over by then, or one of their peers is gone.
+const HANDSHAKES: Duration = Duration::from_secs(10);
 
 pub(super) struct Gate {
     pub(super) socket: i32,
@@ -32,6 +34,8 @@ pub(super) struct Gate {
     had_children: bool,
     /// When something came last, once the program has closed it.
     closed: Option<Instant>,
+    /// No more comes then, but from others that have it.
+    rests: bool,
     /// Since when some have waited, and the sockets that the program had made by then.
     waits: Option<(Instant, u64)>,
     /// Connections go to the other program.
@@ -47,6 +51,7 @@ impl Gate {
             fd,
             had_children: false,
             closed: None,
+            rests: false,
             waits: None,
             hands_over: false,
         })
@@ -55,14 +60,14 @@ impl Gate {
     /// Looks who accepts there: children if there is a door, and this process unless its names are gone. False: it is over.
     pub(super) fn looks(&mut self, process: &Process, has_door: bool, ends: bool) -> bool {
         self.had_children |= has_door;
-        let mut common = process.state_of(self.socket);
+        let mut common = process.state_of(self.socket, ends);
         self.sees_waiting(process, &common);
         let is_closed = ends || common.names <= 1 + u32::from(has_door);
         if is_closed && self.closed.is_none() {
             self.closed = Some(Instant::now());
             if !common.awaits_heir {
                 process.rests(self.socket);
-                common = process.state_of(self.socket);
+                common = process.state_of(self.socket, ends);
             }
         }
         let is_left = self.closed.is_some() || !has_door && (self.had_children || common.is_shut);
@@ -71,9 +76,15 @@ impl Gate {
             process.passes_on_queued(self.socket);
         }
         let may_go = common.has_heir || common.awaits_heir;
-        let quiet = if common.half_open { HANDSHAKES } else { QUIET };
-        let is_quiet = self.closed.is_some_and(|at| at.elapsed() >= quiet);
-        self.closed.is_none() || may_go && (common.waits || !is_quiet)
+        let Some(since) = self.closed else {
+            return true;
+        };
+        let passed = since.elapsed();
+        self.rests = match common.awaits_heir {
+            true => passed >= QUIET,
+            false => passed >= HANDSHAKES || process.has_come_to_rest(self.socket),
+        };
+        may_go && (common.waits || !self.rests || common.may_be_passed_back)
     }
 
     /// One of several processes that serve may be busy with something else; then others are to have what waits for it.
@@ -89,11 +100,8 @@ impl Gate {
     /// Time until it is to be looked at again, whatever happens.
     pub(super) fn looks_in(&self) -> Option<Duration> {
         let waits = self.waits.map(|_| BUSY);
-        self.closed
-            .map(|_| QUIET / 10)
-            .into_iter()
-            .chain(waits)
-            .min()
+        let awaits = self.closed.filter(|_| !self.rests).map(|_| LOOK);
+        awaits.into_iter().chain(waits).min()
     }
 
     pub(super) fn polled(&self) -> Polled {

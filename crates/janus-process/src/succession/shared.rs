@@ -77,6 +77,11 @@ impl Shared {
         self.after.iter().any(|it| it.serves)
     }
 
+    /// Whether another program may pass on connections to this one, which has closed it, or is about to end.
+    pub(super) fn may_be_passed_back(&self, ends: bool) -> bool {
+        self.after.iter().any(|it| !ends || !it.serves)
+    }
+
     /// Whether another program has it, or may have it, as far as is known.
     pub(super) fn is_common(&self) -> bool {
         self.before.is_some() || !self.marks.is_empty() || !self.after.is_empty()
@@ -122,8 +127,15 @@ impl Shared {
                 Err(_) => it.serves = false,
             }
         }
-        let mut heirs = self.heirs();
-        heirs.any(|line| say(line, Word::Guest, Some(end)).is_ok())
+        if !self.rests && !self.aside {
+            return false;
+        }
+        let said = (self.before.as_ref()).map(|line| say(line, Word::Guest, Some(end)));
+        if said.is_some_and(|said| said.is_err_and(|error| error != Errno::EAGAIN)) {
+            // It has ended.
+            self.before = None;
+        }
+        said == Some(Ok(()))
     }
 
     /// From now on the program before gives this one none; what it has given already is heard yet.

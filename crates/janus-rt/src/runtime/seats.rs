@@ -12,7 +12,7 @@ use std::task::{Poll, Waker};
 use std::thread::sleep;
 use std::time::Duration;
 
-use janus_io::member::Permit;
+use janus_io::member::{Permit, Ports};
 use janus_tcp::{Instant, Stack};
 
 use super::launch::Crew;
@@ -25,6 +25,8 @@ use crate::shard::{Shard, Step};
 /// How long a port is waited for that other cores must learn of, and how often it is looked.
 const SERVES_WITHIN: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_micros(50);
+/// Turns in one of which there is nothing to take, unless there is very much.
+const TURNS: usize = 256;
 
 /// A runtime whose cores have no threads; see [`Builder::build_seats`].
 pub struct Seats {
@@ -244,6 +246,13 @@ impl Seat {
         if ctx.shared.control.release(ctx.core, port) {
             ctx.forwarder.borrow_mut().leaving.add(port);
         }
+    }
+
+    /// Whether all has come that opens connections to ports which were closed: others know of it, and nothing of theirs waits to be taken. Takes turns for that.
+    pub fn is_closed_to_others(&mut self) -> bool {
+        let is_heard = |it: &Ports| it.is_heard();
+        let member = self.shard.ctx.shared.member.as_ref();
+        member.is_none_or(is_heard) && (0..TURNS).any(|_| !self.turn())
     }
 
     /// Whether other programs may listen at the same ports of TCP as this one, if it leaves them to these: it is a daemon's member.

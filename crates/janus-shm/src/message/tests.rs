@@ -60,6 +60,7 @@ fn some() -> Vec<Message> {
             permit: None,
         }),
         Message::Release { number: 9 },
+        Message::Released { number: 9 },
         Message::Granted {
             number: 9,
             port: 40_000,
@@ -206,6 +207,7 @@ fn message() -> impl Strategy<Value = Message> {
             permit,
         }),
         any::<u32>().prop_map(|number| Message::Release { number }),
+        any::<u32>().prop_map(|number| Message::Released { number }),
     ]
 }
 

@@ -74,6 +74,8 @@ struct State {
     granted: Vec<Claim>,
     /// Ports of TCP that were given back last: connections may be there yet, which another daemon is told of.
     released: VecDeque<Claim>,
+    /// Those of which this daemon has not heard yet.
+    unheard: Vec<u32>,
     /// Ports that other programs have left to this one.
     permits: Vec<Permit>,
     /// Queues that are open.
@@ -142,6 +144,7 @@ impl Line {
                 answers: BTreeMap::new(),
                 granted: Vec::new(),
                 released: VecDeque::new(),
+                unheard: Vec::new(),
                 permits: wishes.permit.clone().into_iter().collect(),
                 open: 0,
                 listens: false,
@@ -284,11 +287,16 @@ impl Line {
             let _ = link.send(&Message::Release { number }, &[]);
         }
         if !udp {
+            state.unheard.push(number);
             state.released.push_back(claim);
             if state.released.len() > RELEASED_MAX {
                 state.released.pop_front();
             }
         }
+    }
+
+    pub(super) fn is_heard(&self) -> bool {
+        self.lock().unheard.is_empty()
     }
 
     pub(super) fn is_succeeded(&self) {
@@ -349,6 +357,9 @@ impl Line {
             } => (number, Ok((port, permit))),
             Message::Refused { number, errno, why } => (number, Err(Refusal { errno, why })),
             Message::Network(network) => return self.addresses.learn(network),
+            Message::Released { number } => {
+                return self.lock().unheard.retain(|it| *it != number);
+            }
             // Nothing else is to be said by a daemon of this version.
             _ => return,
         };
@@ -447,6 +458,7 @@ impl Line {
             link.send(&Message::Claim(claim.clone()), &[])?;
             link.send(&Message::Release { number }, &[])?;
         }
+        state.unheard = state.released.iter().map(|it| it.number).collect();
         link.send(&Message::Ready, &[])?;
         state.link = Some(link);
         state.daemon += 1;
