@@ -35,7 +35,9 @@ fn reloads(world: &World) {
     peers::answers(80);
     let url = format!("http://{PROGRAM}/index.html");
     // A connection for each request: one that is kept may be closed just when the next is sent, as HTTP has it.
-    let words: Vec<&str> = "wrk -t 1 -c 16 -d 100000 -H".split(' ').collect();
+    let words: Vec<&str> = "wrk -t 1 -c 16 -d 100000 --timeout 10s -H"
+        .split(' ')
+        .collect();
     let load = world.start_peer(&[&words[..], &["Connection: close", &url]].concat());
     // It is asked to end by a signal, which it heeds once it has begun.
     thread::sleep(Duration::from_millis(500));

@@ -1,7 +1,8 @@
-//! A server that is replaced by another program while it serves: both are members of a daemon, and the new one is left what the old one listens at.
+//! A server that is replaced by another program while it serves, or that leaves its first process: all are members of a daemon, and the later one is left what
+//! the earlier one listens at.
 
 use std::fs;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -97,23 +98,20 @@ fn taken_back(world: &World, old: Pid) {
 /// Does this while `ab` asks for a page again and again. What it counts each time.
 fn while_asked<R>(world: &World, page: &str, act: impl FnOnce() -> R) -> (Transcript, R) {
     let asks = || counted(world, &["-n", "400", "-c", "8"], page);
-    let (wanted, ends) = (asks(), AtomicBool::new(false));
+    let (wanted, ends, rounds) = (asks(), AtomicBool::new(false), AtomicU32::new(0));
     let acted = thread::scope(|scope| {
         let load = scope.spawn(|| {
-            let mut rounds = 0;
-            while !ends.load(Ordering::Relaxed) {
-                assert_eq!(asks(), wanted, "after {rounds} rounds");
-                rounds += 1;
+            while !ends.load(Ordering::Relaxed) || rounds.load(Ordering::Relaxed) < 2 {
+                assert_eq!(asks(), wanted, "after {rounds:?} rounds");
+                rounds.fetch_add(1, Ordering::Relaxed);
             }
-            rounds
         });
         let load_ends = Ends(&ends);
         thread::sleep(PAUSE / 2);
         let acted = act();
         thread::sleep(PAUSE);
         drop(load_ends);
-        let rounds = load.join().expect("ab ends");
-        assert!(rounds > 1, "{rounds}");
+        load.join().expect("ab ends");
         acted
     });
     (wanted, acted)
@@ -145,7 +143,7 @@ fn ended(server: Running) -> Transcript {
 fn nginx(world: &World) -> Transcript {
     let (prefix, config) = (
         world.path(""),
-        web::nginx_config(world, "worker_processes 3"),
+        web::nginx_config(world, "daemon off; worker_processes 3"),
     );
     // It minds USR2 once its parent is gone, and not before, and becomes the program by the name that it was started by.
     let starts = format!(
@@ -173,6 +171,39 @@ fn nginx(world: &World) -> Transcript {
 fn nginx_is_replaced_by_a_new_program() {
     let needs = ["nginx -v", "curl --version", "ab -V", "wrk --version"];
     compare_by(Sockets::Member, &needs, nginx);
+}
+
+/// Its master process is a child of the one that began to listen.
+fn nginx_in_the_background(world: &World) -> Transcript {
+    let (prefix, config) = (
+        world.path(""),
+        web::nginx_config(world, "daemon on; worker_processes 3"),
+    );
+    let words = [
+        "setsid", "nginx", "-p", &prefix, "-c", &config, "-e", "stderr",
+    ];
+    let server = start(world, &words);
+    let master = process(world, "pid", None);
+    let _all = Group(getpgid(Some(master)).expect("it runs"));
+    let mut said = asked(world, 80);
+    let page = format!("http://{PROGRAM}:80/index.html");
+    let (loaded, ()) = while_asked(world, &page, || {
+        for _ in 0..6 {
+            signal(master, Signal::HUP);
+            thread::sleep(PAUSE);
+        }
+    });
+    said += &loaded;
+    said += &asked(world, 80);
+    signal(master, Signal::QUIT);
+    until_ended(master);
+    said + &ended(server)
+}
+
+#[test]
+fn nginx_leaves_its_first_process() {
+    let needs = ["nginx -v", "curl --version", "ab -V", "wrk --version"];
+    compare_by(Sockets::Member, &needs, nginx_in_the_background);
 }
 
 fn gunicorn(world: &World) -> Transcript {

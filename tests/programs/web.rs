@@ -69,7 +69,7 @@ pub(crate) fn nginx_config(world: &World, processes: &str) -> String {
     world.file(
         "nginx.conf",
         format!(
-            "daemon off; error_log stderr crit; {processes}; user root; pid {};\nevents {{ worker_connections 256; }}\n\
+            "error_log stderr crit; {processes}; user root; pid {};\nevents {{ worker_connections 256; }}\n\
              http {{ access_log off; sendfile on; tcp_nopush on;\n{temporary}\
              server {{ listen {PROGRAM}:80; root {site}; }} }}\n",
             world.path("pid"),
@@ -78,7 +78,7 @@ pub(crate) fn nginx_config(world: &World, processes: &str) -> String {
 }
 
 pub(crate) fn start_nginx(world: &World, processes: &str) -> Running {
-    let config = nginx_config(world, processes);
+    let config = nginx_config(world, &format!("daemon off; {processes}"));
     let prefix = world.path("");
     world.start(&["nginx", "-p", &prefix, "-c", &config, "-e", "stderr"])
 }

@@ -166,7 +166,13 @@ extern "C" fn in_child() {
     // A child of a child that has no process of its own has what that had.
     if !parents.is_null() {
         PARENTS.store(parents, Ordering::Relaxed);
-        *child() = FORK.take().and_then(Fork::in_child);
+        let mut child = child();
+        let forked = FORK.take().and_then(Fork::in_child);
+        if let Some(grandchild) = child.take() {
+            // Its channel is closed by that.
+            grandchild.is_over();
+        }
+        *child = forked;
     }
 }
 
@@ -208,6 +214,21 @@ pub fn serves(fd: c_int) -> bool {
     child()
         .as_ref()
         .is_some_and(|child| child.serves(parents, fd, started).is_ok())
+}
+
+/// Whether this is a forked child without a process of its own, whose parent has ended, or is about to: it has left that one's session, as by
+/// `daemon(3)`.
+#[cold]
+pub fn is_orphan() -> bool {
+    let is_orphan = || child().as_ref().is_some_and(Child::is_orphan);
+    // SAFETY: both take numbers.
+    let leads = || unsafe { libc::getsid(0) == libc::getpid() };
+    is_forked() && started().is_none() && (is_orphan() || leads())
+}
+
+/// Descriptors of listeners that [`serves`] may take.
+pub fn servable() -> Vec<c_int> {
+    child().as_ref().map(Child::servable).unwrap_or_default()
 }
 
 /// In a forked child: descriptors are closed, or others are put in their place.

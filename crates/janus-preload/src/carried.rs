@@ -10,7 +10,7 @@ use janus_c::calls;
 use janus_process::{Errno, Names};
 
 use crate::inside::{self, Inside};
-use crate::real;
+use crate::{life, real};
 
 /// Names of what a descriptor stands for, if that is carried.
 fn names(fd: c_int) -> Option<Names> {
@@ -51,6 +51,14 @@ pub(crate) unsafe fn accept4(
                 drop(inside);
                 inside::has_accepted(fd, end);
                 end
+            }
+            // Nothing comes any more. If that is so because who listened is gone, the child listens itself.
+            Err(Errno::EINVAL) if janus_c::process::may_serve(fd) => {
+                drop(inside);
+                match inside::serves(fd) {
+                    true => life::accept4(fd, name, len, flags),
+                    false => janus_c::fail(Errno::EINVAL),
+                }
             }
             Err(error) => janus_c::fail(error),
         }

@@ -70,11 +70,7 @@ pub(crate) fn is_kept(fd: c_int) -> bool {
 #[inline]
 pub(crate) fn is_ours_to_use(fd: c_int) -> bool {
     left::is_used(fd);
-    let ours = process().is_some_and(|process| process.has(fd));
-    if !ours {
-        claim(fd);
-    }
-    ours
+    is_ours(fd) || claim(fd) && is_ours(fd)
 }
 
 /// In a forked child: it has taken a connection from the queue that it shares with its like. If it has another one at that time it serves several at once,
@@ -89,22 +85,40 @@ pub(crate) fn has_accepted(listener: c_int, connection: c_int) {
     }
     let last = LAST.swap(connection, Ordering::Relaxed);
     if process().is_some() || last != connection && carried::is_there(last) {
-        let instances = watched::take_out(listener);
-        let inside = Inside::enter();
-        if janus_c::process::serves(listener) {
-            signals::begin();
-        }
-        drop(inside);
-        watched::put_back(listener, instances);
+        serves(listener);
     }
 }
 
-/// In a forked child: it is about to use this descriptor.
+/// Makes a listener of its parent's the child's own, if that can be. It is waited for as it was before.
+pub(crate) fn serves(listener: c_int) -> bool {
+    let instances = watched::take_out(listener);
+    let inside = Inside::enter();
+    let serves = janus_c::process::serves(listener);
+    if serves {
+        signals::begin();
+    }
+    drop(inside);
+    watched::put_back(listener, instances);
+    serves
+}
+
+/// About to fork: a child whose parent is gone takes its place for children of its own, at what listens.
+pub(crate) extern "C" fn before_fork() {
+    if !is_inside() && janus_c::process::is_orphan() {
+        janus_c::process::servable().into_iter().for_each(|fd| {
+            serves(fd);
+        });
+    }
+}
+
+/// In a forked child: it is about to use this descriptor. Whether it was a socket of its parent's up to now.
 #[inline]
-pub(crate) fn claim(fd: c_int) {
-    if janus_c::process::was_parents(fd) && !is_inside() {
+pub(crate) fn claim(fd: c_int) -> bool {
+    let was_parents = janus_c::process::was_parents(fd) && !is_inside();
+    if was_parents {
         claim_parents(fd);
     }
+    was_parents
 }
 
 /// In a forked child: it closes these descriptors, or puts others in their place.
@@ -120,6 +134,9 @@ pub(crate) fn child_closes(first: c_int, last: c_int) {
 #[cold]
 fn claim_parents(fd: c_int) {
     static TOLD: AtomicBool = AtomicBool::new(false);
+    if janus_c::process::is_orphan() && janus_c::process::may_serve(fd) && serves(fd) {
+        return;
+    }
     let _inside = Inside::enter();
     if !janus_c::process::claims(fd) && !TOLD.swap(true, Ordering::Relaxed) {
         eprintln!(

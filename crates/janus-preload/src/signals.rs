@@ -161,7 +161,7 @@ pub(crate) fn begin() {
         static REGISTERED: Once = Once::new();
         REGISTERED.call_once(|| {
             // SAFETY: the function is there for as long as the library is.
-            unsafe { libc::pthread_atfork(None, None, Some(adopted::forget)) };
+            unsafe { libc::pthread_atfork(Some(inside::before_fork), None, Some(adopted::forget)) };
         });
         UNDERTAKER.store(-1, Ordering::Release);
         interrupts::delivered_by(deliver);

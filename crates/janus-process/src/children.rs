@@ -11,9 +11,12 @@ use std::sync::{MutexGuard, PoisonError};
 
 use janus::{Handle, Permit};
 use janus_posix::abi;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{DupFlags, ioctl_fionbio};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, shutdown, socketpair,
+};
 
 use crate::core::Inner;
 use crate::legacy::{self, Legacy};
@@ -354,6 +357,20 @@ impl Child {
         process.take_over(&names, true)
     }
 
+    /// Whether its parent has ended, or is about to: nothing is carried for it then.
+    pub fn is_orphan(&self) -> bool {
+        // A parent says nothing to its children while it lives.
+        let mut polled = [PollFd::new(&self.channel, PollFlags::IN)];
+        poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+
+    /// A descriptor of each listener at which a process of the child's own may listen.
+    pub fn servable(&self) -> Vec<RawFd> {
+        let inherited = || self.inherited.iter();
+        let first = |socket: &i32| inherited().find(|it| it.socket == *socket).map(|it| it.fd);
+        self.legacies.keys().filter_map(first).collect()
+    }
+
     /// It becomes another program: what listens and is not closed by that is left to it, as marks. How many descriptors that are. If it stays
     /// what it is, it can claim them yet.
     pub fn leaves(&self, process: &Process) -> usize {
@@ -495,6 +512,13 @@ impl Forked {
         self.held = left;
         let gone: Vec<i32> = gone;
         process.core.let_go(&gone);
+    }
+
+    /// Its parent is about to end, and leaves it what listens.
+    pub(crate) fn is_left(&self, process: &Process) {
+        process.leaves_to_children(&self.held);
+        // One that has ended first need not know.
+        let _ = shutdown(&self.channel, Shutdown::Write);
     }
 
     pub(crate) fn end(self, process: &Process) {

@@ -404,6 +404,8 @@ impl Carrier {
                 News::Carry(pair) => self.pairs.push(pair),
                 News::Hear(child) => self.children.push(child),
                 News::End => {
+                    let children = self.children.iter();
+                    children.for_each(|child| child.is_left(&self.process));
                     self.ends = Some(Instant::now());
                 }
             }

@@ -7,7 +7,7 @@
 
 mod shared;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,6 +33,8 @@ pub(crate) struct Succession {
     shared: HashMap<i32, Shared>,
     /// Whether one of them is to be opened to the outside once somebody waits there.
     has_unused: Arc<AtomicBool>,
+    /// Sockets that children have when this program ends.
+    left: HashSet<i32>,
     /// Once there is a pump.
     pub(crate) pump: Option<Arc<Post>>,
 }
@@ -42,6 +44,7 @@ impl Succession {
         Succession {
             shared: HashMap::new(),
             has_unused,
+            left: HashSet::new(),
             pump: None,
         }
     }
@@ -350,7 +353,12 @@ impl Process {
         inner.settle();
     }
 
-    /// At the end, ports are kept for the programs that may take over what listens there yet.
+    /// At the end: children have these sockets.
+    pub(crate) fn leaves_to_children(&self, sockets: &[i32]) {
+        self.core.lock().succession.left.extend(sockets);
+    }
+
+    /// At the end, ports are kept for the programs that may take over what listens there yet, and for children.
     pub(crate) fn keeps_ports(&self) {
         let mut inner = self.core.lock();
         let Inner {
@@ -361,7 +369,8 @@ impl Process {
         } = &mut *inner;
         let kept = |socket: &i32| {
             let shared = succession.shared.get(socket);
-            shared.is_some_and(|it| !it.marks.is_empty() && it.standing() == Standing::Open)
+            let is_marked = |it: &Shared| !it.marks.is_empty() && it.standing() == Standing::Open;
+            shared.is_some_and(is_marked) || shared.is_none() && succession.left.contains(socket)
         };
         let before = listening.len();
         listening.retain(|socket, _| !kept(socket));
