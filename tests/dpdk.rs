@@ -41,6 +41,7 @@ mod over {
 
     use janus::net::TcpStream;
     use janus::{BackendChoice, Runtime};
+    use janus_daemon::{Daemon, Settings};
     use janus_io::dpdk::{OpenPort, open_ports};
     use rustix::fd::AsFd;
     use rustix::thread::{
@@ -344,6 +345,66 @@ mod over {
         }
         if let Err(why) = in_a_namespace(datagrams_with_the_kernel) {
             skip(&format!("DPDK's datagrams over net_tap: {why}"));
+        }
+    }
+
+    /// A daemon has the device, and a member of its serves: in borrowed buffers, or in memory of its own.
+    fn a_member_and_the_kernel(lends: u32, index: usize) {
+        let interface = format!("jd{index}");
+        let device = format!("net_tap{index},iface={interface}");
+        let builder = Runtime::builder()
+            .ignore_environment()
+            .address(format!("{SERVER}/24").parse().unwrap())
+            .backend(BackendChoice::Dpdk { device });
+        let folder = std::env::temp_dir().join(format!("janus-dpdkd-{}", std::process::id()));
+        let folder = Folder(folder);
+        let socket = folder.0.join("io.sock");
+        let settings = Settings {
+            socket: socket.clone(),
+            allow: Vec::new(),
+            limits: Vec::new(),
+            lends,
+            signals: false,
+        };
+        let daemon = match Daemon::open(builder, &settings) {
+            Ok(daemon) => daemon,
+            Err(error) if error.to_string().contains("not to be had") => {
+                return skip(&format!("DPDK under a daemon: {error}"));
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let (stop, counters) = (daemon.stop(), daemon.counters());
+        let daemon = std::thread::spawn(move || daemon.run());
+        let ip = |arguments: &str| run("ip", arguments).unwrap();
+        ip(&format!("address add 192.0.2.2/24 dev {interface}"));
+        ip(&format!("link set {interface} up"));
+        let builder = ONE_COMBINED.builder().packet_buffers(4_096);
+        let member = builder.backend(BackendChoice::Daemon { socket }).build();
+        let (server, _, _) = serve_on(member.unwrap(), 80, either);
+        run("ping", &format!("-c 2 -i 0.2 -W 60 {SERVER}")).unwrap();
+        let codes = format!(
+            "-sS --max-time 300 --parallel --parallel-max {CONNECTIONS} -o /dev/null -w %{{http_code}}\\n http://{SERVER}/[1-500]"
+        );
+        let codes = run("curl", &codes).unwrap();
+        assert_eq!(codes.lines().filter(|line| *line == "200").count(), 500);
+        echo_from_the_kernel(Kernel::connect((SERVER, 80)).unwrap(), MEGABYTES << 20);
+        server.stop().unwrap();
+        stop.stop();
+        daemon.join().unwrap().unwrap();
+        assert_eq!(counters.uncopied.get() > 0, lends > 0, "{counters}");
+        assert_eq!(counters.cut_off.get(), 0);
+    }
+
+    #[test]
+    fn a_daemon_serves_its_members_over_net_tap() {
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        if !can_reach_the_kernel() {
+            return;
+        }
+        for (lends, index) in [(0, 4), (16_384, 5)] {
+            if let Err(why) = in_a_namespace(move || a_member_and_the_kernel(lends, index)) {
+                return skip(&format!("DPDK under a daemon: {why}"));
+            }
         }
     }
 

@@ -17,6 +17,7 @@ use std::time::Duration;
 use janus::net::{TcpStream, UdpSocket};
 use janus::time::timeout;
 use janus::{BackendChoice, Runtime};
+use janus_daemon::{Daemon, Settings};
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto};
 use support::datagrams::{send_back, there_and_back};
 use support::*;
@@ -180,6 +181,63 @@ fn much_data_both_ways_and_the_kernel_meanwhile() {
         };
         assert_eq!((sums[0], sums[0].bytes), (sums[1], BULK));
         server.stop().unwrap();
+    });
+}
+
+/// Of the daemon's memory at first, and of the member's own once another daemon is there.
+#[test]
+fn a_connection_outlives_daemons_that_have_the_interface() {
+    in_veth(1, |veth| {
+        let folder = std::env::temp_dir().join(format!("janus-xdpd-{}", std::process::id()));
+        let settings = Settings {
+            socket: folder.join("io.sock"),
+            allow: Vec::new(),
+            limits: Vec::new(),
+            lends: 8_192,
+            signals: false,
+        };
+        // In this thread's namespace.
+        let begin = || {
+            let device = builder(ONE_COMBINED, &[OURS], "");
+            let daemon = Daemon::open(device, &settings).expect("a daemon");
+            let (stop, counters) = (daemon.stop(), daemon.counters());
+            (stop, counters, std::thread::spawn(move || daemon.run()))
+        };
+        let mut daemon = begin();
+        let backend = BackendChoice::Daemon {
+            socket: settings.socket.clone(),
+        };
+        let member = ONE_COMBINED.builder().packet_buffers(4_096);
+        let member = member.backend(backend).build().expect("it may join");
+        let (server, _, _) = serve_on(member, PORT, echo);
+        let address: SocketAddr = (OURS.parse::<IpAddr>().unwrap(), PORT).into();
+        let (done, sums) = channel();
+        veth.far(move || {
+            let stream = KernelStream::connect_timeout(&address, PATIENCE).expect("our server");
+            std::thread::spawn(move || done.send(exchange(stream, BULK)));
+        });
+        let mut uncopied = Vec::new();
+        let sums = loop {
+            if let Ok(sums) = sums.recv_timeout(Duration::from_millis(100)) {
+                break sums;
+            }
+            if uncopied.len() < 3 {
+                let (stop, counters, thread) = daemon;
+                stop.stop();
+                thread.join().unwrap().expect("it was told to end");
+                uncopied.push(counters.uncopied.get());
+                daemon = begin();
+            }
+        };
+        assert_eq!((sums[0], sums[0].bytes), (sums[1], BULK));
+        assert!(uncopied[0] > 0, "what was borrowed is not copied");
+        server.stop().unwrap();
+        let (stop, counters, thread) = daemon;
+        stop.stop();
+        thread.join().unwrap().expect("it was told to end");
+        assert_eq!(counters.cut_off.get(), 0, "{counters}");
+        assert!(counters.to_members.get() > 0, "{counters}");
+        let _ = std::fs::remove_dir_all(folder);
     });
 }
 
