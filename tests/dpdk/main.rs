@@ -3,6 +3,7 @@
 //! first: without them a test says so in one line and passes, unless `JANUS_PRIVILEGED=1` says that the machine must be
 //! able to.
 
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::io::Write;
@@ -32,6 +33,8 @@ fn a_program_without_dpdk_says_so() {
 
 #[cfg(any(feature = "dpdk", feature = "dpdk-dlopen"))]
 mod over {
+    mod memif;
+
     use std::io::{Read, Write};
     use std::net::{Ipv4Addr, Ipv6Addr, TcpStream as Kernel};
     use std::path::{Path, PathBuf};
@@ -58,8 +61,6 @@ mod over {
     const MEGABYTES: usize = 32;
     const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
     const SERVER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
-    /// Where the second process of `two_processes_over_memif` finds the first one's socket.
-    const SOCKET: &str = "JANUS_TEST_MEMIF";
     /// DPDK leaves its descriptors to programs that are started: an interface would outlive its test in another's.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -348,6 +349,15 @@ mod over {
         }
     }
 
+    /// A folder that goes with the value.
+    struct Folder(PathBuf);
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
     /// A daemon has the device, and a member of its serves: in borrowed buffers, or in memory of its own.
     fn a_member_and_the_kernel(lends: u32, index: usize) {
         let interface = format!("jd{index}");
@@ -559,104 +569,5 @@ mod over {
     #[test]
     fn an_address_is_asked_for_beside_the_kernel() {
         beside_a_host(asking_beside_the_kernel);
-    }
-
-    fn memif(role: &str, socket: &Path) -> String {
-        format!(
-            "net_memif0,role={role},socket={},socket-abstract=no,bsize=2048",
-            socket.display()
-        )
-    }
-
-    /// A folder that goes with the value.
-    struct Folder(PathBuf);
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
-
-    #[test]
-    fn two_processes_over_memif() {
-        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        let folder = std::env::temp_dir().join(format!("janus-memif-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let folder = Folder(folder);
-        let socket = folder.0.join("wire.sock");
-        let builder = ONE_COMBINED
-            .builder()
-            .address(format!("{SERVER}/24").parse().unwrap());
-        let Some(runtime) = build(builder, memif("server", &socket)) else {
-            return;
-        };
-        let (server, _, _) = serve_on(runtime, 7007, echo);
-        let mut second = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "over::the_second_process_of_memif", "--ignored"])
-            .env(SOCKET, &socket)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .unwrap();
-        let deadline = Instant::now() + 3 * PATIENCE;
-        let status = loop {
-            if let Some(status) = second.try_wait().unwrap() {
-                break status;
-            }
-            if Instant::now() > deadline {
-                second.kill().unwrap();
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        };
-        let mut said = String::new();
-        let out = second.stdout.as_mut().unwrap();
-        out.read_to_string(&mut said).unwrap();
-        assert!(status.success() && said.contains("1 passed"), "{said}");
-        let device = port("net_memif0");
-        no_copies(&device, ONE_COMBINED, (2 * MEGABYTES) << 20);
-        server.stop().unwrap();
-    }
-
-    #[test]
-    #[ignore = "the other half of `two_processes_over_memif`, which starts it"]
-    fn the_second_process_of_memif() {
-        let Some(socket) = std::env::var_os(SOCKET) else {
-            return;
-        };
-        let builder = ONE_COMBINED
-            .builder()
-            .address("192.0.2.2/24".parse().unwrap());
-        let Some(runtime) = build(builder, memif("client", Path::new(&socket))) else {
-            return;
-        };
-        let device = port("net_memif0");
-        assert!(device.status.is_up(), "{:?}", device.status);
-        runtime
-            .run(|| async {
-                let stream = TcpStream::connect((SERVER, 7007)).await?;
-                let stream = std::rc::Rc::new(stream);
-                let sending = stream.clone();
-                let sender = janus::spawn(async move {
-                    let mut piece = vec![0; 65_536];
-                    for start in (0..MEGABYTES << 20).step_by(piece.len()) {
-                        for (at, place) in piece.iter_mut().enumerate() {
-                            *place = byte(start + at);
-                        }
-                        sending.write_all(&piece).await?;
-                    }
-                    sending.shutdown(std::net::Shutdown::Write).await
-                });
-                let mut got = 0;
-                while let Some(piece) = stream.recv().await? {
-                    let right = piece.iter().zip(got..).all(|(read, at)| *read == byte(at));
-                    assert!(right, "between bytes {got} and {}", got + piece.len());
-                    got += piece.len();
-                }
-                assert_eq!(got, MEGABYTES << 20);
-                sender.await.unwrap()?;
-                Ok::<(), janus::BoxError>(())
-            })
-            .unwrap();
-        no_copies(&device, ONE_COMBINED, (2 * MEGABYTES) << 20);
     }
 }
