@@ -111,6 +111,8 @@ pub struct Producer {
     place: Place,
     /// Of the next entry.
     tail: u32,
+    /// Likewise, as the consumer knows it.
+    shown: u32,
     /// The consumer's as it was last seen.
     head: u32,
 }
@@ -132,6 +134,7 @@ impl Producer {
         Ok(Producer {
             place: Place::new(segment, offset, log2)?,
             tail: 0,
+            shown: 0,
             head: 0,
         })
     }
@@ -195,9 +198,20 @@ impl Producer {
     #[inline]
     #[must_use = "a consumer that sleeps is to be rung"]
     pub fn publish(&mut self) -> bool {
+        if self.shown == self.tail {
+            return false;
+        }
+        self.shown = self.tail;
         self.place.word(TAIL).store(self.tail, Ordering::SeqCst);
         self.place.word(ASLEEP).load(Ordering::SeqCst) != 0
             && self.place.word(ASLEEP).swap(0, Ordering::SeqCst) != 0
+    }
+
+    /// [`publish`](Self::publish) to a consumer that never sleeps for these: without a fence.
+    #[inline]
+    pub fn show(&mut self) {
+        self.shown = self.tail;
+        self.place.word(TAIL).store(self.tail, Ordering::Release);
     }
 }
 

@@ -129,6 +129,9 @@ fn falls_after_a_change(falls: usize) {
         let (handle, breaks) = (handle.clone(), breaks.clone());
         async move {
             until_async(|| address_of(&handle) == Some(SECOND)).await;
+            // Nothing comes in from it now.
+            let own = || handle.admission().rules().own;
+            until_async(|| own() == [std::net::IpAddr::from(SECOND)]).await;
             resets(&breaks, falls).await
         }
     });

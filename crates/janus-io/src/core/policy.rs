@@ -90,6 +90,19 @@ impl Policy {
         self.shared.version.fetch_add(1, Ordering::Release);
     }
 
+    /// Other addresses of our own from now on, unless others than `before` have been set.
+    pub fn readdress(&self, before: &[IpAddr], own: Vec<IpAddr>) {
+        let mut compiled = lock(&self.shared.compiled);
+        if compiled.rules.own == before {
+            let rules = Rules {
+                own,
+                ..compiled.rules.clone()
+            };
+            *compiled = Arc::new(Compiled::new(rules));
+            self.shared.version.fetch_add(1, Ordering::Release);
+        }
+    }
+
     /// The rules that count now.
     #[must_use]
     pub fn rules(&self) -> Rules {

@@ -181,9 +181,19 @@ pub(super) fn tell(inboxes: &[Arc<Inbox>], wanted: &Addressing) {
     }
 }
 
-/// Sets this core's addresses.
+fn ips(addresses: &[IpCidr]) -> Vec<IpAddr> {
+    addresses.iter().map(|own| own.addr).collect()
+}
+
+/// Sets this core's addresses, and what the polling cores take for such.
 fn readdress(wanted: Addressing) {
-    core_context::with(|ctx| ctx.stack.borrow_mut().readdress(wanted));
+    core_context::with(|ctx| {
+        let mut stack = ctx.stack.borrow_mut();
+        let before = ips(&stack.interface().addresses);
+        let admission = &ctx.shared.ingress.admission;
+        admission.readdress(&before, ips(&wanted.addresses));
+        stack.readdress(wanted);
+    });
     end_homeless(0);
 }
 

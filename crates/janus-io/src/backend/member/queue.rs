@@ -202,8 +202,7 @@ impl MemberQueue {
         }
         self.posted.lacks(lacking as u32);
         if given > 0 {
-            // It never sleeps for these.
-            let _ = ends.fill.publish();
+            ends.fill.show();
         }
         Ok(())
     }
