@@ -25,8 +25,10 @@ pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Ports that were given back and are remembered.
 const RELEASED_MAX: usize = 64;
-/// Pauses between attempts: at first, and at most.
-const REDIAL: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(200)];
+/// Pauses between attempts, at least and at most; in between a part of the time that it has taken so far, so that a daemon that comes soon is not waited for
+/// much longer than that.
+const REDIAL: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(200)];
+const REDIAL_PART: u32 = 16;
 
 /// The memory of all packets, as the daemon gets it.
 pub(super) struct Packets {
@@ -411,8 +413,8 @@ impl Line {
 
     /// Dials until there is a daemon. True: this member has ended.
     fn redial(&self) -> bool {
-        let [mut pause, most] = REDIAL;
-        let mut said = String::new();
+        let [least, most] = REDIAL;
+        let (begin, mut said) = (Instant::now(), String::new());
         let hello = hello(&self.wishes, self.welcome.member, self.welcome.ports);
         loop {
             if self.lock().open == 0 {
@@ -431,8 +433,7 @@ impl Line {
                 }
                 Err(_) => {}
             }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(most);
+            std::thread::sleep((begin.elapsed() / REDIAL_PART).clamp(least, most));
         }
     }
 
