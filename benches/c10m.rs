@@ -59,7 +59,6 @@ const EVERY: Duration = Duration::from_millis(10);
 const WORST: Duration = Duration::from_millis(100);
 /// Samples of latency that a stretch needs for its quantiles.
 const SAMPLES_MIN: usize = 1_000;
-const HAND_IN: Duration = Duration::from_secs(30);
 /// Bytes of a connection at rest, and of the load's part of it; those of samples and packet buffers.
 const EACH: u64 = 100;
 const FIXED: u64 = 1 << 30;
@@ -223,9 +222,7 @@ impl Moment<'_> {
         self.plan().set_rate(rate, self.time);
         self.short();
         let readings = self.read();
-        self.plan().set_rate(0.0, Duration::ZERO);
-        self.server.quiesce(self.held);
-        let (samples, records) = self.plan().take_samples(HAND_IN);
+        let (samples, records) = self.server.end_pace(self.held);
         let control = Control::of(records.iter(), bare.records());
         let verdict = control.judge(&records, rate / capacity, 7);
         bare.rows(report);
@@ -247,9 +244,7 @@ impl Moment<'_> {
         let capacity = counts.get(Kind::Ended) as f64 / seconds;
         // While it looks for packets and for something due the load is not inside.
         let share = counts.get(Kind::InsideNs) as f64 / 1e9 / seconds;
-        self.plan().set_rate(0.0, Duration::ZERO);
-        self.server.quiesce(self.held);
-        let _ = self.plan().take_samples(HAND_IN);
+        self.server.end_pace(self.held);
         (capacity, share)
     }
 

@@ -42,8 +42,6 @@ const TOO_MANY: f64 = 1e8;
 const STEADY: f64 = 0.1;
 /// Percent of what the kernel can do.
 const KERNEL_LOAD: f64 = 50.0;
-/// How long far ends may take to hand in what they measured.
-const HAND_IN: Duration = Duration::from_secs(30);
 const QUANTILES: [f64; 3] = [50.0, 99.0, 99.9];
 
 /// How long each thing is done.
@@ -183,15 +181,8 @@ fn capacity(server: &Server, time: Duration) -> f64 {
     std::thread::sleep(time);
     let ended = server.plan.counts().since(&before).get(Kind::Ended);
     let rate = ended as f64 / begin.elapsed().as_secs_f64();
-    rest(server);
+    server.end_pace(0);
     rate
-}
-
-/// Ends a paced phase; what was measured in it.
-fn rest(server: &Server) -> (Vec<Sample>, Vec<Record>) {
-    server.plan.set_rate(0.0, Duration::ZERO);
-    server.quiesce(0);
-    server.plan.take_samples(HAND_IN)
 }
 
 /// A phase at this rate: its handshakes, and how the clock went on meanwhile.
@@ -199,7 +190,7 @@ fn offer(server: &Server, rate: f64, time: Duration) -> (Vec<Sample>, Vec<Record
     server.plan.set_rate(rate, time);
     server.plan.set(short());
     std::thread::sleep(time);
-    rest(server)
+    server.end_pace(0)
 }
 
 impl Machine {

@@ -29,7 +29,6 @@ const WEIGHTS: [[u16; 2]; 4] = [[3, 1], [1, 1], [1, 3], [2, 3]];
 const PAUSE: Duration = Duration::from_millis(10);
 /// An update that takes longer has been forgotten.
 const UPDATE_MAX: Duration = Duration::from_secs(5);
-const HAND_IN: Duration = Duration::from_secs(2);
 const QUANTILES: [f64; 3] = [50.0, 99.0, 99.9];
 /// Slices with updates, and as many without, in which handshakes are timed.
 const SLICES: usize = 9;
@@ -137,9 +136,7 @@ fn at_half(report: &mut Report, yard: &mut Yard, rate: f64, slice: Duration) {
             yard.server.plan.set_rate(rate, slice);
             yard.short();
             yard.pass(slice, with_updates);
-            yard.server.plan.set_rate(0.0, Duration::ZERO);
-            yard.server.quiesce(0);
-            let (samples, _) = yard.server.plan.take_samples(HAND_IN);
+            let (samples, _) = yard.server.end_pace(0);
             let mut took: Vec<u64> = samples.iter().map(|sample| sample.took_ns).collect();
             took.sort_unstable();
             let of = &mut slices[usize::from(with_updates)];

@@ -4,10 +4,11 @@
 use super::far::App;
 use super::far::app::behind_echo;
 use super::far::device::Device;
+use super::far::pace::Sample;
 use super::far::packet::Ends;
 use super::far::plan::{Counts, Kind, Mode, Phase, Plan};
 use super::meter::Series;
-use super::witness::Readings;
+use super::witness::{Readings, Record};
 use janus::net::{Next, TcpListener, TcpStream};
 use janus::{BackendChoice, Builder, CoreReport, Handle, Placement, Runtime};
 use std::net::SocketAddr;
@@ -30,6 +31,8 @@ pub const OPEN_WINDOW: u32 = 256;
 const BACKLOG: usize = 4_096;
 /// How often a core looks whether somebody wants its report.
 const REPORT_EVERY: Duration = Duration::from_millis(5);
+/// Time in which far ends hand in what they have measured.
+const HAND_IN: Duration = Duration::from_secs(30);
 /// How often a watcher looks whether a paced phase has begun.
 const WATCH_EVERY: Duration = Duration::from_millis(1);
 
@@ -291,6 +294,13 @@ impl Server {
         });
         self.wait(Duration::from_secs(5), |counts| counts.in_progress() == 0);
         self.plan.counts().in_progress()
+    }
+
+    /// Ends a paced phase; what was measured in it.
+    pub fn end_pace(&self, held: u32) -> (Vec<Sample>, Vec<Record>) {
+        self.plan.set_rate(0.0, Duration::ZERO);
+        self.quiesce(held);
+        self.plan.take_samples(HAND_IN)
     }
 
     /// Opens what the phase holds, runs it, measures it once, and stops.

@@ -220,10 +220,10 @@ pub fn serves(fd: c_int) -> bool {
 /// `daemon(3)`.
 #[cold]
 pub fn is_orphan() -> bool {
-    let is_orphan = || child().as_ref().is_some_and(Child::is_orphan);
+    let is_left = || child().as_ref().is_some_and(Child::is_orphan);
     // SAFETY: both take numbers.
     let leads = || unsafe { libc::getsid(0) == libc::getpid() };
-    is_forked() && started().is_none() && (is_orphan() || leads())
+    is_forked() && started().is_none() && (is_left() || leads())
 }
 
 /// Descriptors of listeners that [`serves`] may take.

@@ -104,10 +104,15 @@ pub(crate) fn serves(listener: c_int) -> bool {
 
 /// About to fork: a child whose parent is gone takes its place for children of its own, at what listens.
 pub(crate) extern "C" fn before_fork() {
-    if !is_inside() && janus_c::process::is_orphan() {
-        janus_c::process::servable().into_iter().for_each(|fd| {
+    if is_inside() {
+        return;
+    }
+    // First what costs no call of the kernel's, here and where one is claimed.
+    let servable = janus_c::process::servable();
+    if !servable.is_empty() && janus_c::process::is_orphan() {
+        for fd in servable {
             serves(fd);
-        });
+        }
     }
 }
 
@@ -134,7 +139,7 @@ pub(crate) fn child_closes(first: c_int, last: c_int) {
 #[cold]
 fn claim_parents(fd: c_int) {
     static TOLD: AtomicBool = AtomicBool::new(false);
-    if janus_c::process::is_orphan() && janus_c::process::may_serve(fd) && serves(fd) {
+    if janus_c::process::may_serve(fd) && janus_c::process::is_orphan() && serves(fd) {
         return;
     }
     let _inside = Inside::enter();

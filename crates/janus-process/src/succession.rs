@@ -287,7 +287,7 @@ impl Process {
         Common {
             names,
             waits: is_queued || waits,
-            has_heir: shared.is_some_and(|it| it.heirs().next().is_some()),
+            has_heir: shared.is_some_and(Shared::has_heir),
             is_shut: shared.is_some_and(|it| it.aside || it.is_succeeded()),
             is_one_of_many: shared.is_some_and(Shared::is_one_of_many),
             made: self.core.counted.made(),

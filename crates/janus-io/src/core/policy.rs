@@ -85,19 +85,15 @@ impl Policy {
 
     /// Other rules from now on. The rates measured so far are kept while the limit stays as it is.
     pub fn set(&self, rules: Rules) {
-        let compiled = Arc::new(Compiled::new(rules));
-        *lock(&self.shared.compiled) = compiled;
-        self.shared.version.fetch_add(1, Ordering::Release);
+        self.change(|now| *now = rules);
     }
 
-    /// Other addresses of our own from now on, unless others than `before` have been set.
-    pub fn readdress(&self, before: &[IpAddr], own: Vec<IpAddr>) {
+    /// Changes the rules that count now, with no other change in between.
+    pub fn change(&self, change: impl FnOnce(&mut Rules)) {
         let mut compiled = lock(&self.shared.compiled);
-        if compiled.rules.own == before {
-            let rules = Rules {
-                own,
-                ..compiled.rules.clone()
-            };
+        let mut rules = compiled.rules.clone();
+        change(&mut rules);
+        if rules != compiled.rules {
             *compiled = Arc::new(Compiled::new(rules));
             self.shared.version.fetch_add(1, Ordering::Release);
         }

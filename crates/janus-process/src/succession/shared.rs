@@ -109,11 +109,14 @@ impl Shared {
         }
     }
 
-    /// Where connections go that are not accepted here: to who serves, and back to the program before if this one does not want to.
-    pub(super) fn heirs(&self) -> impl Iterator<Item = &Own> {
-        let after = self.after.iter().rev().filter(|it| it.serves);
-        let before = self.before.as_ref().filter(|_| self.rests || self.aside);
-        after.map(|it| &it.line).chain(before)
+    /// Whether the program before takes what is not accepted here: this one does not want to.
+    fn gives_back(&self) -> bool {
+        (self.rests || self.aside) && self.before.is_some()
+    }
+
+    /// Whether another takes it: one that serves, or the program before.
+    pub(super) fn has_heir(&self) -> bool {
+        self.is_succeeded() || self.gives_back()
     }
 
     /// Gives a connection to one of them. False: there is none.
@@ -127,15 +130,15 @@ impl Shared {
                 Err(_) => it.serves = false,
             }
         }
-        if !self.rests && !self.aside {
+        let Some(before) = self.before.as_ref().filter(|_| self.gives_back()) else {
             return false;
-        }
-        let said = (self.before.as_ref()).map(|line| say(line, Word::Guest, Some(end)));
-        if said.is_some_and(|said| said.is_err_and(|error| error != Errno::EAGAIN)) {
+        };
+        let said = say(before, Word::Guest, Some(end));
+        if said.is_err_and(|error| error != Errno::EAGAIN) {
             // It has ended.
             self.before = None;
         }
-        said == Some(Ok(()))
+        said.is_ok()
     }
 
     /// From now on the program before gives this one none; what it has given already is heard yet.

@@ -190,8 +190,12 @@ fn readdress(wanted: Addressing) {
     core_context::with(|ctx| {
         let mut stack = ctx.stack.borrow_mut();
         let before = ips(&stack.interface().addresses);
-        let admission = &ctx.shared.ingress.admission;
-        admission.readdress(&before, ips(&wanted.addresses));
+        ctx.shared.ingress.admission.change(|rules| {
+            // The user may have set others, or another core these.
+            if rules.own == before {
+                rules.own = ips(&wanted.addresses);
+            }
+        });
         stack.readdress(wanted);
     });
     end_homeless(0);

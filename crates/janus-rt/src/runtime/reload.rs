@@ -1,9 +1,11 @@
 //! Settings read again while the runtime runs: what can change at once does, the rest is named.
 
 use std::io;
+use std::mem::take;
 use std::path::PathBuf;
 use std::sync::Once;
 
+use crate::admission::Rules;
 use crate::config::{self, Change, ConfigError, Effective, KEYS, Key, Partial, Settings};
 use crate::lock::Lock;
 use crate::shard::core_context;
@@ -35,9 +37,10 @@ fn apply(change: Change, shared: &Shared, new: &Settings) -> bool {
             return resize_buffers(shared);
         }
         Change::Rules => {
-            let admission = &shared.ingress.admission;
-            let own = admission.rules().own;
-            admission.set(next.rules(shared.leads_outside, own));
+            let change = |rules: &mut Rules| {
+                *rules = next.rules(shared.leads_outside, take(&mut rules.own));
+            };
+            shared.ingress.admission.change(change);
         }
         Change::TraceFilter => match &shared.ingress.trace {
             Some(trace) => trace.set_filter(next.trace_filter.clone()),
