@@ -17,8 +17,8 @@ use std::time::Duration;
 use janus::net::{TcpStream, UdpSocket};
 use janus::time::timeout;
 use janus::{BackendChoice, Runtime};
-use janus_daemon::{Daemon, Settings};
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto};
+use support::daemon::Daemon;
 use support::datagrams::{send_back, there_and_back};
 use support::*;
 use veth::{FAR_KERNEL, NEAR, NEAR_KERNEL, NEAR_KERNEL_V6, OURS, OURS_V6, Veth, in_veth};
@@ -188,27 +188,12 @@ fn much_data_both_ways_and_the_kernel_meanwhile() {
 #[test]
 fn a_connection_outlives_daemons_that_have_the_interface() {
     in_veth(1, |veth| {
-        let folder = std::env::temp_dir().join(format!("janus-xdpd-{}", std::process::id()));
-        let settings = Settings {
-            socket: folder.join("io.sock"),
-            allow: Vec::new(),
-            limits: Vec::new(),
-            lends: 8_192,
-            signals: false,
-        };
-        // In this thread's namespace.
-        let begin = || {
-            let device = builder(ONE_COMBINED, &[OURS], "");
-            let daemon = Daemon::open(device, &settings).expect("a daemon");
-            let (stop, counters) = (daemon.stop(), daemon.counters());
-            (stop, counters, std::thread::spawn(move || daemon.run()))
-        };
+        let device = || builder(ONE_COMBINED, &[OURS], "");
+        let begin = || Daemon::open(device(), "xdp", 8_192).expect("a daemon");
         let mut daemon = begin();
-        let backend = BackendChoice::Daemon {
-            socket: settings.socket.clone(),
-        };
         let member = ONE_COMBINED.builder().packet_buffers(4_096);
-        let member = member.backend(backend).build().expect("it may join");
+        let member = member.backend(daemon.backend());
+        let member = member.build().expect("it may join");
         let (server, _, _) = serve_on(member, PORT, echo);
         let address: SocketAddr = (OURS.parse::<IpAddr>().unwrap(), PORT).into();
         let (done, sums) = channel();
@@ -222,19 +207,15 @@ fn a_connection_outlives_daemons_that_have_the_interface() {
                 break sums;
             }
             if uncopied.len() < 3 {
-                let (stop, counters, thread) = daemon;
-                stop.stop();
-                thread.join().unwrap().expect("it was told to end");
-                uncopied.push(counters.uncopied.get());
+                uncopied.push(daemon.ends().uncopied.get());
                 daemon = begin();
             }
         };
         assert_eq!((sums[0], sums[0].bytes), (sums[1], BULK));
         assert!(uncopied[0] > 0, "what was borrowed is not copied");
         server.stop().unwrap();
-        let (stop, counters, thread) = daemon;
-        stop.stop();
-        thread.join().unwrap().expect("it was told to end");
+        let folder = daemon.folder();
+        let counters = daemon.ends();
         assert_eq!(counters.cut_off.get(), 0, "{counters}");
         assert!(counters.to_members.get() > 0, "{counters}");
         let _ = std::fs::remove_dir_all(folder);

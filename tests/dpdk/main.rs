@@ -44,7 +44,6 @@ mod over {
 
     use janus::net::TcpStream;
     use janus::{BackendChoice, Runtime};
-    use janus_daemon::{Daemon, Settings};
     use janus_io::dpdk::{OpenPort, open_ports};
     use rustix::fd::AsFd;
     use rustix::thread::{
@@ -52,6 +51,7 @@ mod over {
     };
 
     use super::skip;
+    use super::support::daemon::Daemon;
     use super::support::datagrams::{send_back, there_and_back};
     use super::support::program::Program;
     use super::support::*;
@@ -366,30 +366,19 @@ mod over {
             .ignore_environment()
             .address(format!("{SERVER}/24").parse().unwrap())
             .backend(BackendChoice::Dpdk { device });
-        let folder = std::env::temp_dir().join(format!("janus-dpdkd-{}", std::process::id()));
-        let folder = Folder(folder);
-        let socket = folder.0.join("io.sock");
-        let settings = Settings {
-            socket: socket.clone(),
-            allow: Vec::new(),
-            limits: Vec::new(),
-            lends,
-            signals: false,
-        };
-        let daemon = match Daemon::open(builder, &settings) {
+        let daemon = match Daemon::open(builder, "dpdk", lends) {
             Ok(daemon) => daemon,
             Err(error) if error.to_string().contains("not to be had") => {
                 return skip(&format!("DPDK under a daemon: {error}"));
             }
             Err(error) => panic!("{error}"),
         };
-        let (stop, counters) = (daemon.stop(), daemon.counters());
-        let daemon = std::thread::spawn(move || daemon.run());
+        let _folder = Folder(daemon.folder());
         let ip = |arguments: &str| run("ip", arguments).unwrap();
         ip(&format!("address add 192.0.2.2/24 dev {interface}"));
         ip(&format!("link set {interface} up"));
         let builder = ONE_COMBINED.builder().packet_buffers(4_096);
-        let member = builder.backend(BackendChoice::Daemon { socket }).build();
+        let member = builder.backend(daemon.backend()).build();
         let (server, _, _) = serve_on(member.unwrap(), 80, either);
         run("ping", &format!("-c 2 -i 0.2 -W 60 {SERVER}")).unwrap();
         let codes = format!(
@@ -399,8 +388,7 @@ mod over {
         assert_eq!(codes.lines().filter(|line| *line == "200").count(), 500);
         echo_from_the_kernel(Kernel::connect((SERVER, 80)).unwrap(), MEGABYTES << 20);
         server.stop().unwrap();
-        stop.stop();
-        daemon.join().unwrap().unwrap();
+        let counters = daemon.ends();
         assert_eq!(counters.uncopied.get() > 0, lends > 0, "{counters}");
         assert_eq!(counters.cut_off.get(), 0);
     }

@@ -4,6 +4,7 @@
 
 pub mod changing;
 pub mod content;
+pub mod daemon;
 pub mod datagrams;
 pub mod file;
 pub mod fragile;
