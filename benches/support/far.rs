@@ -141,11 +141,6 @@ impl Far {
         self.clock_out(start, given as u64);
     }
 
-    /// Whether the benchmark has switched the phase and this end has not followed yet.
-    pub fn is_told_something(&self) -> bool {
-        self.epoch != self.plan.epoch()
-    }
-
     /// Whether there is something to hand to the server.
     pub fn has_work(&self) -> bool {
         !self.due.is_empty()

@@ -76,10 +76,6 @@ impl Queue for FarQueue {
     }
 
     fn rx_burst(&mut self, pool: &mut Pool, out: &mut Batch) {
-        if self.far.is_told_something() {
-            let mut rung = [0; 8];
-            let _ = rustix::io::read(&self.wake, &mut rung);
-        }
         let room = out.room();
         self.far.give(pool, room, |frame| {
             let refused = out.push(frame);
@@ -110,6 +106,9 @@ impl Queue for FarQueue {
     }
 
     fn arm(&mut self) -> bool {
+        // Whoever rings has changed the plan before: heard here, it is seen below.
+        let mut rung = [0; 8];
+        let _ = rustix::io::read(&self.wake, &mut rung);
         !self.far.has_work()
     }
 }
