@@ -18,7 +18,7 @@ use janus_wire::{FlowKey, MacAddr, SeqNum, classify, ethernet, ipv4, ipv6, tcp};
 use crate::Counters;
 use crate::flows::{Flow, Flows};
 use crate::member::Member;
-use crate::ports::Slot;
+use crate::ports::{Owner, Port, Slot};
 use crate::steer::{To, steer};
 use crate::switch::Switch;
 
@@ -209,6 +209,13 @@ impl Switch {
         {
             let key = flow.reversed();
             self.resets.is_over(&key, &self.counters);
+            // Who had a connection of a group may know nothing of it any more: then another of the group answers that it is none.
+            let (udp, number) = (false, key.local_port());
+            if flags.contains(Flags::RST) && self.ports.owner(Port { udp, number }) == Owner::Group
+            {
+                let others = self.members[..self.places].iter_mut().flatten();
+                others.for_each(|it| it.flows.forget(&key, &self.counters));
+            }
             let flow = (key, MacAddr(*to));
             member.flows.note(flow, flags, &self.counters);
         }

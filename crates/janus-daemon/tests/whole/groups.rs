@@ -211,7 +211,8 @@ fn who_joins_or_goes_disturbs_no_connection_of_another() {
     let begin = Instant::now();
     let mut since = Instant::now();
     while since.elapsed() < Duration::from_millis(300) {
-        if world.asks(80, "").unwrap() == "two: " {
+        // One that it has not accepted is reset.
+        if world.asks(80, "").map_or(true, |it| it == "two: ") {
             since = Instant::now();
         }
         assert!(begin.elapsed() < LONG, "it gets connections yet");
@@ -329,18 +330,18 @@ fn turn_all_back(liar: &Bare, ends: &AtomicBool) {
         offset,
         ..Descriptor::default()
     };
-    let buffers: Vec<_> = (0..own).map(|at| empty(at * SIZE)).collect();
-    fill.push(&buffers).unwrap();
+    for at in 0..own {
+        assert_eq!(fill.put(empty(at * SIZE)), Ok(true));
+    }
     let _ = fill.publish();
     let mut peer_port = 0_u16;
     while !ends.load(Ordering::Relaxed) {
-        let mut got = [Descriptor::default(); 16];
-        let count = rx.pop(&mut got).unwrap();
+        let got = std::iter::from_fn(|| rx.take().unwrap());
+        let mut out: Vec<_> = got.take(16).collect();
         rx.publish();
-        for it in &mut got[..count] {
+        for it in &mut out {
             it.tag |= Descriptor::RETURNS;
         }
-        let mut out = got[..count].to_vec();
         for (at, port) in (own..).zip([80, 81, 82]) {
             peer_port = peer_port.wrapping_add(1);
             let bytes = forged(port, peer_port);
@@ -351,19 +352,20 @@ fn turn_all_back(liar: &Bare, ends: &AtomicBool) {
                 tag: Descriptor::RETURNS | Descriptor::INSIDE,
             });
         }
-        assert_eq!(tx.push(&out).unwrap(), out.len(), "there is room for all");
+        for it in &out {
+            assert_eq!(tx.put(*it), Ok(true), "there is room for all");
+        }
         let _ = tx.publish();
         liar.bell.0.ring();
         let mut left = out.len();
         while left > 0 && !ends.load(Ordering::Relaxed) {
-            let mut sent = [Descriptor::default(); 32];
-            let count = done.pop(&mut sent).unwrap();
+            while let Some(it) = done.take().unwrap() {
+                left -= 1;
+                if it.offset < own * SIZE {
+                    assert_eq!(fill.put(empty(it.offset)), Ok(true));
+                }
+            }
             done.publish();
-            left -= count;
-            let mine = |it: &&Descriptor| it.offset < own * SIZE;
-            let again = sent[..count].iter().filter(mine);
-            let again: Vec<_> = again.map(|it| empty(it.offset)).collect();
-            fill.push(&again).unwrap();
             let _ = fill.publish();
             std::thread::yield_now();
         }
