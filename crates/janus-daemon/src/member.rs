@@ -27,6 +27,8 @@ const CORES_MAX: u8 = 16;
 pub(crate) const MEMORY_MAX: u64 = 1 << 30;
 /// Time to join.
 const JOINS_WITHIN: Duration = Duration::from_secs(5);
+/// Buffers that were sent, of which a member is told before there is time for it.
+const SENT_AT_ONCE: u32 = 8;
 /// Claims of one member.
 pub(crate) const CLAIMS_MAX: usize = 4096;
 
@@ -250,7 +252,6 @@ impl Member {
         stock: &mut Stock,
     ) -> Result<Crossed, Breach> {
         let cores = self.cores.len();
-        let mut into = [Descriptor::default()];
         let core = match (self.stage, cores) {
             (Stage::Ready, 1..) => &mut self.cores[usize::from(core) % cores],
             _ => {
@@ -258,11 +259,10 @@ impl Member {
                 return Ok(Crossed::Not);
             }
         };
-        if core.fill.pop(&mut into)? == 0 {
+        let Some(mut into) = core.fill.take()? else {
             stock.pool.free(frame.buf);
             return Ok(Crossed::Not);
-        }
-        let [mut into] = into;
+        };
         (into.len, into.tag) = (u32::from(frame.len), tag);
         let mut crossed = Crossed::Copied;
         match &self.memory {
@@ -280,10 +280,10 @@ impl Member {
             Memory::None => return Ok(Crossed::Not),
         }
         core.fresh = true;
-        match core.rx.push(&[into])? {
-            1 => Ok(crossed),
-            // There is room for each buffer that it has given, unless it gives some twice.
-            _ => Ok(Crossed::Not),
+        // There is room for each buffer that it has given, unless it gives some twice.
+        match core.rx.put(into)? {
+            true => Ok(crossed),
+            false => Ok(Crossed::Not),
         }
     }
 
@@ -291,23 +291,27 @@ impl Member {
     pub(crate) fn landed(&mut self, core: u8, it: Descriptor) -> Result<(), Violation> {
         if let Some(core) = self.cores.get_mut(usize::from(core)) {
             core.flying -= 1;
-            core.done.push(&[it])?;
-            core.fresh = true;
+            core.done.put(it)?;
         }
         Ok(())
     }
 
-    /// Tells it what was put in.
+    /// Tells it what it has received; and what was sent, if that is much or there is time for it: nothing waits for those buffers but others
+    /// that are to be sent.
     #[inline]
-    pub(crate) fn tell(&mut self) {
+    pub(crate) fn tell(&mut self, has_time: bool) {
         for core in &mut self.cores {
+            let mut rings = false;
             if core.fresh {
                 core.fresh = false;
                 core.fill.publish();
-                let (received, sent) = (core.rx.publish(), core.done.publish());
-                if received || sent {
-                    core.bell.ring();
-                }
+                rings = core.rx.publish();
+            }
+            if has_time || core.done.unshown() >= SENT_AT_ONCE {
+                rings |= core.done.publish();
+            }
+            if rings {
+                core.bell.ring();
             }
         }
     }
@@ -356,13 +360,5 @@ impl Core {
     /// Number of buffers that are given and hold nothing yet. What is wrong with their ring is heard of where it is used.
     pub(crate) fn buffers(&mut self) -> u64 {
         self.fill.waiting().unwrap_or(0).into()
-    }
-
-    /// Buffers that were sent are the member's again.
-    pub(crate) fn sent(&mut self) {
-        self.tx.publish();
-        if self.done.publish() {
-            self.bell.ring();
-        }
     }
 }

@@ -139,6 +139,7 @@ impl Switch {
             turns = turns.wrapping_add(1);
             if turns.is_multiple_of(LOOK_EVERY) {
                 self.look()?;
+                self.tell(true);
                 publisher.show(&self.counters, &mut self.members);
             }
             if idle.should_sleep(worked) && self.arms() {
@@ -167,17 +168,17 @@ impl Switch {
         }
         carried += self.resets_turn();
         self.send();
-        self.tell();
+        self.tell(carried == 0);
         carried
     }
 
     /// Tells members what they have got, and gives them back what is sent.
-    fn tell(&mut self) {
+    fn tell(&mut self, has_time: bool) {
         while let Some(frame) = self.landed.pop() {
             self.lands(frame);
         }
         for member in self.members[..self.places].iter_mut().flatten() {
-            member.tell();
+            member.tell(has_time);
         }
     }
 
@@ -189,7 +190,7 @@ impl Switch {
             self.carry(frame);
         }
         if count > 0 {
-            self.tell();
+            self.tell(false);
         }
         count
     }
@@ -378,29 +379,22 @@ impl Switch {
             }
             let room = core.done.room_for(core.flying + AT_ONCE as u32)?;
             let room = (room.saturating_sub(core.flying) as usize).min(AT_ONCE);
-            let mut burst = [Descriptor::default(); AT_ONCE];
-            let taken = core.tx.pop(&mut burst[..room])?;
-            if taken == 0 {
-                continue;
-            }
-            count += taken;
-            let mut flying = 0;
-            for at in 0..taken {
-                let it = burst[at];
+            for _ in 0..room {
+                let Some(it) = member.cores[number].tx.take()? else {
+                    break;
+                };
+                count += 1;
                 if it.len as usize > self.frame_max {
                     return Err(Breach::Words("it sends more than a frame"));
                 }
                 if self.flies(slot, number as u8, member, it)? {
-                    flying += 1;
+                    member.cores[number].flying += 1;
                 } else {
                     self.take(slot, member, it)?;
-                    burst[at - flying] = it;
+                    member.cores[number].done.put(it)?;
                 }
             }
-            let core = &mut member.cores[number];
-            core.flying += flying as u32;
-            core.done.push(&burst[..taken - flying])?;
-            core.sent();
+            member.cores[number].tx.publish();
         }
         Ok(count)
     }

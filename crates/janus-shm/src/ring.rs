@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::segment::Word;
+use crate::segment::{Word, fence};
 use crate::{Segment, Violation};
 
 #[cfg(test)]
@@ -95,6 +95,14 @@ impl Place {
         })
     }
 
+    fn write(&self, index: u32, it: Descriptor) -> Result<(), Violation> {
+        let mut bytes = [0; ENTRY as usize];
+        bytes[..8].copy_from_slice(&it.offset.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&it.len.to_ne_bytes());
+        bytes[12..].copy_from_slice(&it.tag.to_ne_bytes());
+        self.segment.write(self.entry(index), &bytes)
+    }
+
     /// How many entries are between two indices.
     fn between(&self, head: u32, tail: u32, theirs: u32, ours: u32) -> Result<u32, Violation> {
         let held = tail.wrapping_sub(head);
@@ -164,23 +172,25 @@ impl Producer {
         }
     }
 
-    /// Puts in what there is room for; how many. They are seen once they are [published](Self::publish).
+    /// Puts one in. False: there is no room. It is seen once it is [published](Self::publish).
     ///
     /// # Errors
     /// [`Violation::Index`].
-    pub fn push(&mut self, all: &[Descriptor]) -> Result<usize, Violation> {
-        let room = self.room_for(all.len() as u32)? as usize;
-        for it in &all[..all.len().min(room)] {
-            let mut bytes = [0; ENTRY as usize];
-            bytes[..8].copy_from_slice(&it.offset.to_ne_bytes());
-            bytes[8..12].copy_from_slice(&it.len.to_ne_bytes());
-            bytes[12..].copy_from_slice(&it.tag.to_ne_bytes());
-            self.place
-                .segment
-                .write(self.place.entry(self.tail), &bytes)?;
+    #[inline]
+    pub fn put(&mut self, it: Descriptor) -> Result<bool, Violation> {
+        let has_room = self.room_for(1)? > 0;
+        if has_room {
+            self.place.write(self.tail, it)?;
             self.tail = self.tail.wrapping_add(1);
         }
-        Ok(all.len().min(room))
+        Ok(has_room)
+    }
+
+    /// Entries that the consumer was not shown yet.
+    #[inline]
+    #[must_use]
+    pub fn unshown(&self) -> u32 {
+        self.tail.wrapping_sub(self.shown)
     }
 
     /// Entries that were not taken out, once the consumer is gone.
@@ -201,10 +211,11 @@ impl Producer {
         if self.shown == self.tail {
             return false;
         }
-        self.shown = self.tail;
-        self.place.word(TAIL).store(self.tail, Ordering::SeqCst);
-        self.place.word(ASLEEP).load(Ordering::SeqCst) != 0
-            && self.place.word(ASLEEP).swap(0, Ordering::SeqCst) != 0
+        self.show();
+        // Of a consumer that falls asleep meanwhile, one of the two sees what the other has written.
+        fence(Ordering::SeqCst);
+        let asleep = self.place.word(ASLEEP);
+        asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::Relaxed) != 0
     }
 
     /// [`publish`](Self::publish) to a consumer that never sleeps for these: without a fence.
@@ -234,28 +245,26 @@ impl Consumer {
     /// [`Violation::Index`].
     #[inline]
     pub fn waiting(&mut self) -> Result<u32, Violation> {
+        // The producer has written into this line just before it showed its index: both come at a time.
+        self.place.segment.prefetch(self.place.entry(self.head));
         let tail = self.place.word(TAIL).load(Ordering::Acquire);
         let waiting = self.place.between(self.head, tail, tail, self.head)?;
         self.tail = tail;
         Ok(waiting)
     }
 
-    /// Takes out as many as are there and fit; how many. Their places are given back once that is [published](Self::publish).
+    /// Takes one out, if there is one. Its place is given back once that is [published](Self::publish).
     ///
     /// # Errors
     /// [`Violation::Index`].
-    pub fn pop(&mut self, into: &mut [Descriptor]) -> Result<usize, Violation> {
-        // As for the producer.
-        let waiting = match self.tail.wrapping_sub(self.head) as usize {
-            known if known >= into.len() => known,
-            _ => self.waiting()? as usize,
-        };
-        let count = waiting.min(into.len());
-        for it in &mut into[..count] {
-            *it = self.place.read(self.head)?;
-            self.head = self.head.wrapping_add(1);
+    #[inline]
+    pub fn take(&mut self) -> Result<Option<Descriptor>, Violation> {
+        if self.head == self.tail && self.waiting()? == 0 {
+            return Ok(None);
         }
-        Ok(count)
+        let it = self.place.read(self.head)?;
+        self.head = self.head.wrapping_add(1);
+        Ok(Some(it))
     }
 
     /// Gives the places back of all that was taken out.
@@ -269,8 +278,9 @@ impl Consumer {
     /// # Errors
     /// [`Violation::Index`].
     pub fn arm(&mut self) -> Result<bool, Violation> {
-        self.place.word(ASLEEP).store(1, Ordering::SeqCst);
-        let tail = self.place.word(TAIL).load(Ordering::SeqCst);
+        self.place.word(ASLEEP).store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let tail = self.place.word(TAIL).load(Ordering::Acquire);
         let waiting = self.place.between(self.head, tail, tail, self.head)?;
         self.tail = tail;
         if waiting > 0 {

@@ -18,6 +18,7 @@ use crate::Violation;
 
 /// A word that both sides reach. Under `--cfg loom` `segment/model.rs` takes this file's place.
 pub(crate) type Word = AtomicU32;
+pub(crate) use std::sync::atomic::fence;
 /// TMPFS_MAGIC: memory in ordinary pages.
 const TMPFS: i64 = 0x0102_1994;
 /// Neither side can make it smaller, which would kill who reads beyond the end, nor larger.
@@ -129,6 +130,12 @@ impl Segment {
                 .copy_from_nonoverlapping(from.as_ptr(), from.len())
         };
         Ok(())
+    }
+
+    /// Says that the bytes at this offset will be wanted soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, offset: u64) {
+        janus_mem::prefetch(self.base.as_ptr().wrapping_add(offset as usize));
     }
 
     /// A word of it.

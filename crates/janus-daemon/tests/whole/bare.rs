@@ -198,7 +198,7 @@ impl Bare {
     /// Says that a frame is there to be sent.
     pub(crate) fn offers(&self, tx: &mut Producer, offset: u64, len: u32) {
         let tag = 0;
-        assert_eq!(tx.push(&[Descriptor { offset, len, tag }]), Ok(1));
+        assert_eq!(tx.put(Descriptor { offset, len, tag }), Ok(true));
         let _ = tx.publish();
         self.bell.0.ring();
     }
@@ -244,18 +244,14 @@ impl Echo {
             offset,
             ..Descriptor::default()
         };
-        assert_eq!(self.fill.push(&[given]), Ok(1));
+        assert_eq!(self.fill.put(given), Ok(true));
         assert!(self.filling.insert(offset));
     }
 
     /// A frame that came, and its buffer.
     pub(crate) fn takes(&mut self, bare: &Bare) -> Option<(u64, Vec<u8>)> {
-        let mut got = [Descriptor::default()];
-        if self.rx.pop(&mut got).unwrap() == 0 {
-            return None;
-        }
+        let got = self.rx.take().unwrap()?;
         self.rx.publish();
-        let [got] = got;
         assert!(self.filling.remove(&got.offset), "a buffer that it had not");
         let mut frame = vec![0; got.len as usize];
         bare.packets.read(got.offset, &mut frame).unwrap();
@@ -275,11 +271,11 @@ impl Echo {
 
     /// Takes buffers back whose frames were sent, and gives them anew; how many.
     pub(crate) fn reaps(&mut self) -> usize {
-        let (mut got, mut count) = ([Descriptor::default()], 0);
-        while self.done.pop(&mut got).unwrap() > 0 {
+        let mut count = 0;
+        while let Some(got) = self.done.take().unwrap() {
             self.done.publish();
-            assert!(self.sending.remove(&got[0].offset), "it was not sent");
-            self.gives(got[0].offset);
+            assert!(self.sending.remove(&got.offset), "it was not sent");
+            self.gives(got.offset);
             let _ = self.fill.publish();
             count += 1;
         }

@@ -366,7 +366,7 @@ fn members_send_from_the_address_of_now_and_hear_nothing_of_the_lease() {
             offset,
             ..Descriptor::default()
         };
-        assert_eq!(fill.push(&[empty]), Ok(1));
+        assert_eq!(fill.put(empty), Ok(true));
     }
     let _ = fill.publish();
     let counters = daemon.counters.clone();
@@ -399,10 +399,10 @@ fn members_send_from_the_address_of_now_and_hear_nothing_of_the_lease() {
     sends(&bare, FIRST, own, false);
     sends(&bare, SECOND, own, true);
     // It has got what all get, and not what the server has said.
-    let (mut rx, mut got) = (bare.end(1), [Descriptor::default()]);
-    while rx.pop(&mut got).expect("a ring") > 0 {
-        let mut frame = vec![0; got[0].len as usize];
-        (bare.packets.read(got[0].offset, &mut frame)).expect("its memory");
+    let mut rx = bare.end(1);
+    while let Some(got) = rx.take().expect("a ring") {
+        let mut frame = vec![0; got.len as usize];
+        (bare.packets.read(got.offset, &mut frame)).expect("its memory");
         assert_ne!(frame[12..14], [8, 0], "{frame:?}");
     }
     bare.leaves();

@@ -6,7 +6,7 @@ mod plain;
 use std::sync::Arc;
 
 use super::{Consumer, Descriptor, Producer, bytes_of_ring};
-use crate::Segment;
+use crate::{Segment, Violation};
 
 fn ring(log2: u8) -> (Producer, Consumer, Arc<Segment>) {
     let segment = Arc::new(Segment::create("test", bytes_of_ring(log2) as usize).unwrap());
@@ -24,4 +24,25 @@ fn numbered(from: u32, count: usize) -> Vec<Descriptor> {
             tag,
         })
         .collect()
+}
+
+/// Puts in what there is room for; how many.
+fn put(producer: &mut Producer, all: &[Descriptor]) -> Result<usize, Violation> {
+    for (count, it) in all.iter().enumerate() {
+        if !producer.put(*it)? {
+            return Ok(count);
+        }
+    }
+    Ok(all.len())
+}
+
+/// Takes out what is there, so many at most.
+fn take(consumer: &mut Consumer, most: usize) -> Result<Vec<Descriptor>, Violation> {
+    let mut all = Vec::new();
+    while all.len() < most
+        && let Some(it) = consumer.take()?
+    {
+        all.push(it);
+    }
+    Ok(all)
 }

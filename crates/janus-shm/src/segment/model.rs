@@ -3,44 +3,15 @@
 
 #![allow(unsafe_code)]
 
-use std::cell::Cell;
 use std::io;
-use std::sync::atomic::Ordering;
 
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::{AtomicU32, fence};
+pub(crate) use loom::sync::atomic::{AtomicU32 as Word, fence};
 
 use crate::Violation;
 
 const LINE: usize = 64;
 const CELL: usize = 16;
-
-loom::thread_local! {
-    /// This thread's last store was SeqCst.
-    static STORED: Cell<bool> = Cell::new(false);
-}
-
-/// A word with a fence between a store and a load that are both SeqCst: loom takes them for Release and Acquire, which a load may overtake.
-#[derive(Debug)]
-pub(crate) struct Word(AtomicU32);
-
-impl Word {
-    pub(crate) fn load(&self, order: Ordering) -> u32 {
-        if order == Ordering::SeqCst && STORED.with(Cell::get) {
-            fence(order);
-        }
-        self.0.load(order)
-    }
-
-    pub(crate) fn store(&self, value: u32, order: Ordering) {
-        self.0.store(value, order);
-        STORED.with(|stored| stored.set(order == Ordering::SeqCst));
-    }
-
-    pub(crate) fn swap(&self, value: u32, order: Ordering) -> u32 {
-        self.0.swap(value, order)
-    }
-}
 
 /// Memory that two threads have.
 #[derive(Debug)]
@@ -57,9 +28,7 @@ impl Segment {
     pub(crate) fn create(_: &str, len: usize) -> io::Result<Segment> {
         Ok(Segment {
             len,
-            words: (0..len.div_ceil(LINE))
-                .map(|_| Word(AtomicU32::new(0)))
-                .collect(),
+            words: (0..len.div_ceil(LINE)).map(|_| Word::new(0)).collect(),
             cells: (0..len / CELL)
                 .map(|_| UnsafeCell::new([0; CELL]))
                 .collect(),
@@ -86,6 +55,8 @@ impl Segment {
         self.cells[at / CELL].with_mut(|cell| unsafe { *cell = *from });
         Ok(())
     }
+
+    pub(crate) fn prefetch(&self, _: u64) {}
 
     pub(crate) fn word(&self, offset: u64) -> Result<&Word, Violation> {
         let at = self.check(offset, 4)?;

@@ -10,7 +10,6 @@ use rustix::fd::BorrowedFd;
 use super::MemberCounters;
 use super::line::Berth;
 use crate::backend::held::Held;
-use crate::batch::BURST;
 use crate::queue::{Batch, Caps, Queue, retire};
 
 /// Marks of a frame as the daemon makes them and as they are here, and those of one that is turned back.
@@ -98,9 +97,8 @@ impl MemberQueue {
     fn keeps_its_own(&mut self, before: Option<Ends>) {
         let mut own = Vec::new();
         if let Some(mut ends) = before {
-            let mut got = [Descriptor::default(); BURST];
-            while let Ok(count @ 1..) = ends.rx.pop(&mut got) {
-                own.extend_from_slice(&got[..count]);
+            while let Ok(Some(it)) = ends.rx.take() {
+                own.push(it);
             }
             own.extend(ends.fill.untaken().unwrap_or_default());
         }
@@ -140,10 +138,9 @@ impl MemberQueue {
         if ends.rx.waiting()? == 0 {
             return self.fill(pool, AT_ONCE);
         }
-        let mut got = [Descriptor::default(); BURST];
-        let most = out.room().min(BURST);
-        let count = ends.rx.pop(&mut got[..most])?;
-        for it in &got[..count] {
+        while out.room() > 0
+            && let Some(it) = ends.rx.take()?
+        {
             match self.held.received(it.offset, it.len) {
                 Some(mut frame) => {
                     for (theirs, ours) in MARKS {
@@ -172,32 +169,24 @@ impl MemberQueue {
             self.posted.lacks(0);
             return Ok(());
         }
-        while given < wanted {
-            let mut burst = [Descriptor::default(); BURST];
-            let room = (wanted - given).min(BURST).min(ends.fill.room()? as usize);
-            let mut count = 0;
-            while count < room {
-                let Some(buf) = pool.alloc_reserved() else {
-                    self.counters.no_buffer.add_shared(1);
-                    lacking = wanted - given - count;
-                    break;
-                };
-                match self.held.fill(buf) {
-                    Ok(offset) => {
-                        burst[count].offset = offset + u64::from(HEADROOM);
-                        count += 1;
-                    }
-                    Err(buf) => {
-                        self.counters.foreign_pool.add_shared(1);
-                        pool.free(buf);
-                        break;
-                    }
-                }
-            }
-            ends.fill.push(&burst[..count])?;
-            given += count;
-            if count < BURST {
+        while given < wanted && ends.fill.room_for(1)? > 0 {
+            let Some(buf) = pool.alloc_reserved() else {
+                self.counters.no_buffer.add_shared(1);
+                lacking = wanted - given;
                 break;
+            };
+            match self.held.fill(buf) {
+                Ok(offset) => {
+                    let offset = offset + u64::from(HEADROOM);
+                    let (len, tag) = (0, 0);
+                    ends.fill.put(Descriptor { offset, len, tag })?;
+                    given += 1;
+                }
+                Err(buf) => {
+                    self.counters.foreign_pool.add_shared(1);
+                    pool.free(buf);
+                    break;
+                }
             }
         }
         self.posted.lacks(lacking as u32);
@@ -212,17 +201,15 @@ impl MemberQueue {
         let Some(ends) = &mut self.ends else {
             return Ok(());
         };
-        if ends.done.waiting()? == 0 {
-            return Ok(());
-        }
-        let mut got = [Descriptor::default(); BURST];
-        let most = done.room().min(BURST);
-        let count = ends.done.pop(&mut got[..most])?;
-        for it in &got[..count] {
+        let mut count = 0;
+        while done.room() > 0
+            && let Some(it) = ends.done.take()?
+        {
             match self.held.sent(it.offset) {
                 Some(frame) => retire(frame, pool, done),
                 None => self.counters.strange.add_shared(1),
             }
+            count += 1;
         }
         if count > 0 {
             ends.done.publish();
@@ -243,18 +230,15 @@ impl MemberQueue {
         if frames.is_empty() {
             return Ok(());
         }
-        let room = ends.tx.room()? as usize;
-        let take = frames.len().min(room).min(done.room()).min(BURST);
-        let mut burst = [Descriptor::default(); BURST];
-        let mut count = 0;
+        let room = ends.tx.room_for(frames.len() as u32)? as usize;
+        let take = frames.len().min(room).min(done.room());
         for frame in frames.pull().take(take) {
             let marks = BACK.iter().filter(|(ours, _)| frame.tag & ours != 0);
             let tag = marks.fold(0, |tag, (_, theirs)| tag | theirs);
             match self.held.send(frame) {
                 Ok((offset, len)) => {
                     let len = u32::from(len);
-                    burst[count] = Descriptor { offset, len, tag };
-                    count += 1;
+                    ends.tx.put(Descriptor { offset, len, tag })?;
                 }
                 Err(foreign) => {
                     self.counters.foreign_pool.add_shared(1);
@@ -262,8 +246,7 @@ impl MemberQueue {
                 }
             }
         }
-        ends.tx.push(&burst[..count])?;
-        if count > 0 && ends.tx.publish() {
+        if ends.tx.publish() {
             self.berth.bell().ring();
         }
         Ok(())

@@ -3,18 +3,17 @@ use std::sync::atomic::Ordering;
 
 use super::super::{ASLEEP, HEAD, TAIL};
 use super::*;
-use crate::Violation;
 use proptest::prelude::*;
 
 #[test]
 fn a_full_ring_takes_no_more() {
     let (mut producer, mut consumer, _) = ring(2);
-    assert_eq!(producer.push(&numbered(0, 5)), Ok(4));
-    let mut got = [Descriptor::default(); 8];
-    assert_eq!(consumer.pop(&mut got), Ok(0), "not published");
+    assert_eq!(put(&mut producer, &numbered(0, 5)), Ok(4));
+    assert_eq!(consumer.take(), Ok(None), "not published");
+    assert_eq!(producer.unshown(), 4);
     assert!(!producer.publish());
-    assert_eq!(consumer.pop(&mut got), Ok(4));
-    assert_eq!(&got[..4], numbered(0, 4));
+    assert_eq!(producer.unshown(), 0);
+    assert_eq!(take(&mut consumer, 8), Ok(numbered(0, 4)));
     assert_eq!(producer.room(), Ok(0), "not published");
     consumer.publish();
     assert_eq!(producer.room(), Ok(4));
@@ -23,19 +22,19 @@ fn a_full_ring_takes_no_more() {
 #[test]
 fn an_index_beyond_the_ring_is_not_believed() {
     let (mut producer, mut consumer, segment) = ring(3);
-    assert_eq!(producer.push(&numbered(0, 2)), Ok(2));
+    assert_eq!(put(&mut producer, &numbered(0, 2)), Ok(2));
     let _ = producer.publish();
     segment.word(TAIL).unwrap().store(9, Ordering::Relaxed);
     let told = Violation::Index { theirs: 9, ours: 0 };
     assert_eq!(consumer.waiting(), Err(told));
-    assert_eq!(consumer.pop(&mut [Descriptor::default()]), Err(told));
+    assert_eq!(consumer.take(), Err(told));
     assert_eq!(consumer.arm(), Err(told));
     segment.word(HEAD).unwrap().store(3, Ordering::Relaxed);
     let told = Violation::Index { theirs: 3, ours: 2 };
     assert_eq!(producer.room(), Err(told));
     // For six the index that was read before does.
-    assert_eq!(producer.push(&numbered(0, 7)), Err(told));
-    assert_eq!(producer.push(&numbered(0, 6)), Ok(6));
+    assert_eq!(put(&mut producer, &numbered(0, 6)), Ok(6));
+    assert_eq!(producer.put(Descriptor::default()), Err(told));
 }
 
 #[test]
@@ -59,12 +58,12 @@ fn a_ring_that_is_not_in_its_segment_is_refused() {
 fn who_sleeps_is_rung_once() {
     let (mut producer, mut consumer, _) = ring(3);
     assert_eq!(consumer.arm(), Ok(true));
-    assert_eq!(producer.push(&numbered(0, 1)), Ok(1));
+    assert_eq!(put(&mut producer, &numbered(0, 1)), Ok(1));
     assert!(producer.publish());
-    assert_eq!(producer.push(&numbered(1, 1)), Ok(1));
+    assert_eq!(put(&mut producer, &numbered(1, 1)), Ok(1));
     assert!(!producer.publish());
     assert_eq!(consumer.arm(), Ok(false), "there is something");
-    assert_eq!(producer.push(&numbered(2, 1)), Ok(1));
+    assert_eq!(put(&mut producer, &numbered(2, 1)), Ok(1));
     assert!(!producer.publish(), "it did not sleep");
 }
 
@@ -76,16 +75,16 @@ fn two_threads_lose_nothing() {
         let mut at = 0;
         while at < MANY {
             let some = numbered(at, (MANY - at).min(7) as usize);
-            at += producer.push(&some).unwrap() as u32;
+            at += put(&mut producer, &some).unwrap() as u32;
             let _ = producer.publish();
             std::hint::spin_loop();
         }
     });
-    let (mut next, mut got) = (0, [Descriptor::default(); 5]);
+    let mut next = 0;
     while next < MANY {
-        let count = consumer.pop(&mut got).unwrap();
-        assert_eq!(&got[..count], numbered(next, count));
-        next += count as u32;
+        let got = take(&mut consumer, 5).unwrap();
+        assert_eq!(got, numbered(next, got.len()));
+        next += got.len() as u32;
         consumer.publish();
     }
     sender.join().unwrap();
@@ -100,11 +99,12 @@ proptest! {
         for (at, word) in words.into_iter().enumerate() {
             let place = [TAIL, HEAD, ASLEEP][at % 3];
             segment.word(place).unwrap().store(word, Ordering::Relaxed);
-            let mut got = [Descriptor::default(); 70];
-            if let Ok(count) = consumer.pop(&mut got) {
+            if let Ok(count) = consumer.waiting() {
+                let count = count as usize;
                 prop_assert!(count <= entries);
+                prop_assert_eq!(take(&mut consumer, count).map(|it| it.len()), Ok(count));
             }
-            if let Ok(count) = producer.push(&numbered(0, 70)) {
+            if let Ok(count) = put(&mut producer, &numbered(0, 70)) {
                 prop_assert!(count <= entries);
             }
             let _ = consumer.arm();
