@@ -3,23 +3,30 @@
 
 use std::time::{Duration, Instant};
 
-/// Turns without work before anything but spinning is tried.
-const SPINS: u32 = 32;
-/// Bounds of the turns without work after which a core sleeps.
-const LIMIT_MIN: u32 = 64;
+/// Bounds of the turns without work in which it only spins.
+const SPINS_MIN: u32 = 32;
+const SPINS_MAX: u32 = 256;
+/// Letting others run took less than this: nobody has. A switch to another thread and back takes longer.
+const ALONE: Duration = Duration::from_micros(2);
+/// Bounds of the turns that let others run, after which a core sleeps.
+const LIMIT_MIN: u32 = 32;
 const LIMIT_MAX: u32 = 2048;
-/// A sleep shorter than this should have been a spin: waking took about as long.
-const TOO_SHORT: Duration = Duration::from_micros(50);
+/// A sleep shorter than this should have been a spin: waking took about as long, on virtual processors.
+const TOO_SHORT: Duration = Duration::from_micros(100);
 /// A sleep longer than this says that spinning before it was wasted.
 const LONG: Duration = Duration::from_millis(1);
 /// Letting others run took this long: they need the processor, and whoever wakes from sleep gets it back sooner than
 /// whoever asks by yielding.
 const CONTENDED: Duration = Duration::from_micros(200);
 
-/// The adaptive threshold between spinning and sleeping.
+/// The adaptive thresholds between spinning, letting others run, and sleeping.
 #[derive(Debug)]
 pub struct Idle {
-    empty_turns: u32,
+    /// Since there was work.
+    spun: u32,
+    yielded: u32,
+    /// When it does the next of them.
+    spins: u32,
     limit: u32,
 }
 
@@ -33,8 +40,10 @@ enum Step {
 impl Default for Idle {
     fn default() -> Self {
         Self {
-            empty_turns: 0,
-            limit: 4 * LIMIT_MIN,
+            spun: 0,
+            yielded: 0,
+            spins: SPINS_MIN,
+            limit: 8 * LIMIT_MIN,
         }
     }
 }
@@ -44,7 +53,7 @@ impl Idle {
     #[inline]
     pub fn should_sleep(&mut self, worked: bool) -> bool {
         if worked {
-            self.empty_turns = 0;
+            (self.spun, self.yielded) = (0, 0);
             return false;
         }
         match self.step() {
@@ -53,7 +62,7 @@ impl Idle {
             Step::Yield => {
                 let before = Instant::now();
                 std::thread::yield_now();
-                return before.elapsed() > CONTENDED;
+                return self.yielded(before.elapsed());
             }
         }
         false
@@ -62,19 +71,29 @@ impl Idle {
     /// Returns what to do after one more empty turn.
     #[inline]
     fn step(&mut self) -> Step {
-        self.empty_turns += 1;
-        if self.empty_turns >= self.limit {
-            Step::Sleep
-        } else if self.empty_turns <= SPINS {
-            Step::Spin
-        } else {
-            Step::Yield
+        if self.spun < self.spins {
+            self.spun += 1;
+            return Step::Spin;
         }
+        self.yielded += 1;
+        match self.yielded < self.limit {
+            true => Step::Yield,
+            false => Step::Sleep,
+        }
+    }
+
+    /// Others had the processor for this time: learns from it. Whether they need it.
+    fn yielded(&mut self, time: Duration) -> bool {
+        self.spins = match time < ALONE {
+            true => (self.spins * 2).min(SPINS_MAX),
+            false => SPINS_MIN,
+        };
+        time > CONTENDED
     }
 
     /// After a sleep: learns from how long it was.
     pub fn slept(&mut self, time: Duration) {
-        self.empty_turns = 0;
+        (self.spun, self.yielded) = (0, 0);
         if time < TOO_SHORT {
             self.limit = (self.limit * 2).min(LIMIT_MAX);
         } else if time > LONG {
@@ -95,17 +114,30 @@ mod tests {
     #[test]
     fn short_sleeps_lengthen_the_spin_and_long_ones_shorten_it() {
         let mut idle = Idle::default();
-        assert_eq!(turns(&mut idle), 4 * LIMIT_MIN);
+        assert_eq!(turns(&mut idle), SPINS_MIN + 8 * LIMIT_MIN);
         for _ in 0..20 {
             idle.slept(Duration::from_micros(10));
         }
-        assert_eq!(turns(&mut idle), LIMIT_MAX);
+        assert_eq!(turns(&mut idle), SPINS_MIN + LIMIT_MAX);
         for _ in 0..20 {
             idle.slept(Duration::from_millis(5));
         }
-        assert_eq!(turns(&mut idle), LIMIT_MIN);
+        assert_eq!(turns(&mut idle), SPINS_MIN + LIMIT_MIN);
         assert!(!idle.should_sleep(true));
         idle.slept(Duration::from_micros(200));
-        assert_eq!(turns(&mut idle), LIMIT_MIN);
+        assert_eq!(turns(&mut idle), SPINS_MIN + LIMIT_MIN);
+    }
+
+    #[test]
+    fn it_spins_for_as_long_as_no_other_wants_the_processor() {
+        let mut idle = Idle::default();
+        let (alone, shared) = (ALONE / 2, ALONE * 2);
+        for _ in 0..10 {
+            assert!(!idle.yielded(alone));
+        }
+        assert_eq!(idle.spins, SPINS_MAX);
+        assert!(!idle.yielded(shared));
+        assert_eq!(idle.spins, SPINS_MIN);
+        assert!(idle.yielded(CONTENDED * 2), "it gets it back by sleeping");
     }
 }
