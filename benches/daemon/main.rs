@@ -4,9 +4,11 @@
 //!
 //! `round_trip_ns`: from a request to the next on one connection that has one under way. `above_split_ns` is that, less the split
 //! server's in the same round. `req_per_s` and `conn_per_s` have many under way; `isolated_over_shared` is the ratio of the two memories, round by
-//! round. `join_ms`: from a program's first call to its port. The daemon's thread is one of this process; the memory that it has in common with
+//! round. `apart_ns`: a round trip between two programs, the daemon a third process (`apart.rs`). `join_ms`: from a program's first call to its port. The daemon's thread is one of this process; the memory that it has in common with
 //! the member is mapped twice, as between processes.
 
+mod apart;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::io::Result;
@@ -80,11 +82,17 @@ const WORKS: [Work; 4] = [
 ];
 
 fn main() {
+    if apart::is_child() {
+        return apart::child();
+    }
     let scale = Scale::get();
     let (rounds, run_ms) = scale.pick((1, 20), (7, 200), (21, 1_000));
     let mut report = Report::new("daemon");
     for work in WORKS.iter().filter(|it| is_wanted(it.metric)) {
         compare(&mut report, *work, rounds, Duration::from_millis(run_ms));
+    }
+    if is_wanted(apart::METRIC) {
+        apart::compare(&mut report, rounds, Duration::from_millis(run_ms));
     }
     if is_wanted("join_ms") {
         joins(&mut report, scale.pick(2, 10, 50));
