@@ -15,6 +15,8 @@ use crate::running::Running;
 use crate::support::privileged::{in_own_space, run, skip, tools};
 
 pub const OURS: &str = "192.0.2.1";
+/// Rounds of requests between two restarts.
+const CALM_ROUNDS: usize = 4;
 
 /// A namespace with a TAP interface that stays when its daemon ends, and a folder that all users see.
 pub struct Place {
@@ -212,6 +214,26 @@ pub fn more_descriptors() {
     setrlimit(Resource::Nofile, limit).expect("no more than it may have");
 }
 
+fn ask(streams: &mut [TcpStream]) {
+    for stream in streams {
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            .expect("it is open");
+    }
+}
+
+fn answers(streams: &mut [TcpStream]) {
+    for stream in streams {
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"TCP stack.\n") {
+            let mut piece = [0; 1024];
+            let got = stream.read(&mut piece).expect("it lives");
+            assert!(got > 0, "closed after {}", String::from_utf8_lossy(&answer));
+            answer.extend_from_slice(&piece[..got]);
+        }
+    }
+}
+
 fn restarts() {
     let place = Place::new("restarts");
     let mut daemon = place.daemon();
@@ -230,25 +252,18 @@ fn restarts() {
     let mut streams: Vec<TcpStream> = (0..connections).map(connect).collect();
     let mut worst = Duration::ZERO;
     for _ in 0..restarts {
-        // In the midst of requests: answers are on their way.
-        for stream in &mut streams {
-            stream
-                .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-                .expect("it is open");
+        // Life goes on between: a client that has seen one answer, which was late, waits for twice that time before it asks again.
+        for _ in 0..CALM_ROUNDS {
+            ask(&mut streams);
+            answers(&mut streams);
         }
+        // In the midst of requests: answers are on their way.
+        ask(&mut streams);
         daemon.signal(Signal::KILL);
         daemon.end();
         let begin = Instant::now();
         daemon = place.daemon();
-        for stream in &mut streams {
-            let mut answer = Vec::new();
-            while !answer.ends_with(b"TCP stack.\n") {
-                let mut piece = [0; 1024];
-                let got = stream.read(&mut piece).expect("it lives");
-                assert!(got > 0, "closed after {}", String::from_utf8_lossy(&answer));
-                answer.extend_from_slice(&piece[..got]);
-            }
-        }
+        answers(&mut streams);
         worst = worst.max(begin.elapsed());
     }
     println!(

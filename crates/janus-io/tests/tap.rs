@@ -115,6 +115,43 @@ fn a_datagram_there_and_back() {
     });
 }
 
+/// The kernel's own length is short for many connections at once; another was chosen.
+#[test]
+fn its_queues_have_room_for_many_packets() {
+    in_own_namespace(|| {
+        let ip = |args: &str| {
+            std::process::Command::new("ip")
+                .args(args.split(' '))
+                .output()
+        };
+        let length = || {
+            let told = ip("-o link show dev jns0").expect("it ran before");
+            let told = String::from_utf8_lossy(&told.stdout).into_owned();
+            let number = told
+                .split(" qlen ")
+                .nth(1)
+                .and_then(|it| it.split_whitespace().next());
+            number.and_then(|it| it.trim_end_matches('\\').parse::<u32>().ok())
+        };
+        if ip("-V").is_err() {
+            let _ = writeln!(std::io::stderr(), "skipped: there is no `ip` to ask");
+            return;
+        }
+        let made = tap("jns0").open(2).unwrap();
+        assert_eq!(length(), Some(8_192));
+        drop(made);
+        for args in [
+            "tuntap add dev jns0 mode tap multi_queue",
+            "link set jns0 txqueuelen 2000",
+        ] {
+            assert!(ip(args).unwrap().status.success());
+        }
+        let found = tap("jns0").open(2).unwrap();
+        assert_eq!(length(), Some(2_000));
+        drop(found);
+    });
+}
+
 fn there_and_back(backend: Box<Tap>, offloads: bool) {
     let counters = backend.counters();
     let mut queues = backend.open(2).unwrap();

@@ -21,6 +21,8 @@ const SIOCGIFMTU: Opcode = 0x8921;
 const SIOCSIFMTU: Opcode = 0x8922;
 const SIOCGIFHWADDR: Opcode = 0x8927;
 const SIOCSIFHWADDR: Opcode = 0x8924;
+const SIOCGIFTXQLEN: Opcode = 0x8942;
+const SIOCSIFTXQLEN: Opcode = 0x8943;
 const SIOCETHTOOL: Opcode = 0x8946;
 const ETHTOOL_GLINK: u32 = 0xa;
 
@@ -38,6 +40,11 @@ const AF_INET: u16 = 2;
 const ARPHRD_ETHER: u16 = 1;
 /// The kernel makes its link-local address at random.
 const ADDR_GEN_RANDOM: &str = "3";
+
+/// Packets for which there is room in a queue of an interface as the kernel makes it: 500 or 1,000, by its version.
+const FEW_PACKETS: u32 = 1_000;
+/// Room for a packet of each of as many connections as send at a time, after a pause of ours for example. A core takes half a million a second out.
+const MANY_PACKETS: u32 = 8_192;
 
 const NAME_SIZE: usize = 16;
 
@@ -79,6 +86,11 @@ impl IfReq {
     fn u16(&self) -> u16 {
         u16::from_ne_bytes([self.value[0], self.value[1]])
     }
+
+    fn u32(&self) -> u32 {
+        let [a, b, c, d, ..] = self.value;
+        u32::from_ne_bytes([a, b, c, d])
+    }
 }
 
 /// Facts of an interface, as the kernel reports them.
@@ -118,11 +130,11 @@ pub fn interface(name: &str) -> io::Result<Interface> {
     let look = || -> Result<Interface, Errno> {
         let socket = socket()?;
         let mac = IfReq::new(name)?.call::<SIOCGIFHWADDR>(&socket)?.value;
-        let mtu = IfReq::new(name)?.call::<SIOCGIFMTU>(&socket)?.value;
+        let mtu = IfReq::new(name)?.call::<SIOCGIFMTU>(&socket)?.u32();
         let flags = IfReq::new(name)?.call::<SIOCGIFFLAGS>(&socket)?.u16();
         Ok(Interface {
             mac: MacAddr([mac[2], mac[3], mac[4], mac[5], mac[6], mac[7]]),
-            mtu: u32::from_ne_bytes([mtu[0], mtu[1], mtu[2], mtu[3]]),
+            mtu,
             up: flags & IFF_UP != 0,
         })
     };
@@ -169,6 +181,18 @@ pub(super) fn take_large(fd: &OwnedFd, large: bool) -> Result<(), Errno> {
     };
     // SAFETY: the opcode takes its argument by value, which is no pointer.
     unsafe { ioctl(fd, IntegerSetter::<TUNSETOFFLOAD>::new_usize(offloads)) }
+}
+
+/// Gives the interface's queues room for many packets, unless somebody has chosen how long they are.
+pub(super) fn lengthen_queues(name: &str) -> Result<(), Errno> {
+    let socket = socket()?;
+    let length = IfReq::new(name)?.call::<SIOCGIFTXQLEN>(&socket)?.u32();
+    if length <= FEW_PACKETS {
+        IfReq::new(name)?
+            .with(MANY_PACKETS.to_ne_bytes())
+            .call::<SIOCSIFTXQLEN>(&socket)?;
+    }
+    Ok(())
 }
 
 /// Gives the interface an address, a prefix and an MTU, and brings it up.
