@@ -106,7 +106,7 @@ impl Queue for FarQueue {
     }
 
     fn arm(&mut self) -> bool {
-        // Whoever rings has changed the plan before: heard here, it is seen below.
+        // The plan is changed before the bell is rung: heard here, the change is seen below.
         let mut rung = [0; 8];
         let _ = rustix::io::read(&self.wake, &mut rung);
         !self.far.has_work()

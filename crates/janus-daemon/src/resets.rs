@@ -209,7 +209,7 @@ impl Switch {
         {
             let key = flow.reversed();
             self.resets.is_over(&key, &self.counters);
-            // Who had a connection of a group may know nothing of it any more: then another of the group answers that it is none.
+            // A connection of a group may be gone where it was: then another of the group answers that it is none.
             let (udp, number) = (false, key.local_port());
             if flags.contains(Flags::RST) && self.ports.owner(Port { udp, number }) == Owner::Group
             {

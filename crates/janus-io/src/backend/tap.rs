@@ -131,7 +131,7 @@ impl Backend for Tap {
         if attached && !self.shared {
             return Err(claim::taken(&self.name));
         }
-        // Who may only use the interface has it as it is.
+        // Without the right to change the interface it stays as it is.
         let _ = interface::lengthen_queues(&self.name);
         if let Some((address, prefix)) = self.kernel_address {
             interface::set_up(&self.name, address, prefix, self.mtu)

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// Bounds of the turns without work in which it only spins.
 const SPINS_MIN: u32 = 32;
 const SPINS_MAX: u32 = 256;
-/// Letting others run took less than this: nobody has. A switch to another thread and back takes longer.
+/// Letting others run took less than this: none has. A switch to another thread and back takes longer.
 const ALONE: Duration = Duration::from_micros(2);
 /// Bounds of the turns that let others run, after which a core sleeps.
 const LIMIT_MIN: u32 = 32;
