@@ -17,6 +17,8 @@ const COLORS: [&str; 6] = [
 ];
 /// Parts of the vertical axis.
 const STEPS: u32 = 5;
+/// Height of a line of text.
+const LINE: f64 = 18.0;
 
 /// Rows that make a line: those of a metric with these parameters.
 pub struct Line<'a> {
@@ -124,12 +126,15 @@ impl Plot<'_> {
         for it in &self.elsewhere {
             let at = y(it.y / self.unit);
             let (right, text) = (WIDTH - RIGHT, it.text);
+            // Its text stands on the line, or below it where one of ours passes close above.
+            let is_close = points().any(|point| (at - LINE..at).contains(&y(point.1)));
+            let text_at = if is_close { at + LINE - 5.0 } else { at - 5.0 };
             let _ = writeln!(
                 out,
                 "<line x1=\"{LEFT}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#444\" stroke-dasharray=\"5 4\"/>\n\
                  <text x=\"{}\" y=\"{:.1}\" fill=\"#444\">{text}</text>",
                 LEFT + 8.0,
-                at - 5.0
+                text_at
             );
         }
         out.push_str("</svg>\n");
