@@ -34,6 +34,8 @@ fn an_index_beyond_the_ring_is_not_believed() {
     assert_eq!(producer.room(), Err(told));
     // For six the index that was read before does.
     assert_eq!(put(&mut producer, &numbered(0, 6)), Ok(6));
+    segment.word(HEAD).unwrap().store(9, Ordering::Relaxed);
+    let told = Violation::Index { theirs: 9, ours: 8 };
     assert_eq!(producer.put(Descriptor::default()), Err(told));
 }
 
