@@ -22,10 +22,10 @@ const CONTENDED: Duration = Duration::from_micros(200);
 /// The adaptive thresholds between spinning, letting others run, and sleeping.
 #[derive(Debug)]
 pub struct Idle {
-    /// Since there was work.
+    /// Turns of each kind since there was work.
     spun: u32,
     yielded: u32,
-    /// When it does the next of them.
+    /// As many of them at most.
     spins: u32,
     limit: u32,
 }
@@ -62,7 +62,7 @@ impl Idle {
             Step::Yield => {
                 let before = Instant::now();
                 std::thread::yield_now();
-                return self.yielded(before.elapsed());
+                return self.learn(before.elapsed());
             }
         }
         false
@@ -83,7 +83,7 @@ impl Idle {
     }
 
     /// Others had the processor for this time: learns from it. Whether they need it.
-    fn yielded(&mut self, time: Duration) -> bool {
+    fn learn(&mut self, time: Duration) -> bool {
         self.spins = match time < ALONE {
             true => (self.spins * 2).min(SPINS_MAX),
             false => SPINS_MIN,
@@ -133,11 +133,11 @@ mod tests {
         let mut idle = Idle::default();
         let (alone, shared) = (ALONE / 2, ALONE * 2);
         for _ in 0..10 {
-            assert!(!idle.yielded(alone));
+            assert!(!idle.learn(alone));
         }
         assert_eq!(idle.spins, SPINS_MAX);
-        assert!(!idle.yielded(shared));
+        assert!(!idle.learn(shared));
         assert_eq!(idle.spins, SPINS_MIN);
-        assert!(idle.yielded(CONTENDED * 2), "it gets it back by sleeping");
+        assert!(idle.learn(CONTENDED * 2), "it gets it back by sleeping");
     }
 }

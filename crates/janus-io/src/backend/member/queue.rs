@@ -138,9 +138,8 @@ impl MemberQueue {
         if ends.rx.waiting()? == 0 {
             return self.fill(pool, AT_ONCE);
         }
-        while out.room() > 0
-            && let Some(it) = ends.rx.take()?
-        {
+        for _ in 0..out.room() {
+            let Some(it) = ends.rx.take()? else { break };
             match self.held.received(it.offset, it.len) {
                 Some(mut frame) => {
                     for (theirs, ours) in MARKS {
@@ -201,20 +200,15 @@ impl MemberQueue {
         let Some(ends) = &mut self.ends else {
             return Ok(());
         };
-        let mut count = 0;
-        while done.room() > 0
-            && let Some(it) = ends.done.take()?
-        {
+        for _ in 0..done.room() {
+            let Some(it) = ends.done.take()? else { break };
             match self.held.sent(it.offset) {
                 Some(frame) => retire(frame, pool, done),
                 None => self.counters.strange.add_shared(1),
             }
-            count += 1;
-        }
-        if count > 0 {
-            ends.done.publish();
             self.kept_awake = 0;
         }
+        ends.done.publish();
         Ok(())
     }
 
