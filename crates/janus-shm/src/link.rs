@@ -119,6 +119,7 @@ impl AsFd for Link {
 mod tests {
     use super::*;
     use crate::Segment;
+    use rustix::fd::AsRawFd;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, send, socketpair};
 
     fn pair() -> (Link, Link) {
@@ -180,9 +181,9 @@ mod tests {
             SendFlags::empty(),
         )
         .unwrap();
-        let before = open();
+        let before = open(&one);
         assert!(matches!(other.receive().unwrap(), Received::Strange(_)));
-        assert_eq!(open(), before);
+        assert_eq!(open(&one), before);
         one.send(&Message::Ready, &[]).unwrap();
         assert!(matches!(
             other.receive().unwrap(),
@@ -190,13 +191,15 @@ mod tests {
         ));
     }
 
-    /// Names of this process's sockets, of which other tests make some at the same time.
-    fn open() -> usize {
+    /// Descriptors of this process for the socket of a line: other tests have some of their own at the same time.
+    fn open(line: &Link) -> usize {
+        let of = |name: &str| std::fs::read_link(format!("/proc/self/fd/{name}"));
+        let wanted = of(&line.as_fd().as_raw_fd().to_string()).unwrap();
         let all = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
-        all.filter(|it| {
-            std::fs::read_link(it.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket"))
-        })
-        .count()
+        let names = all.filter_map(|it| it.file_name().into_string().ok());
+        names
+            .filter(|it| of(it).is_ok_and(|to| to == wanted))
+            .count()
     }
 
     #[test]
