@@ -252,7 +252,12 @@ fn an_interface_in_use_and_one_of_one_queue_are_refused_with_advice() {
         let error = long.open(1).err().unwrap().to_string();
         assert!(error.contains("mtu 1500"), "{error}");
         drop(first);
-        assert!(interface("jns0").is_err(), "it goes with its last queue");
+        // A program that another test begins has a copy of the descriptor until it runs.
+        let begin = Instant::now();
+        while interface("jns0").is_ok() {
+            assert!(begin.elapsed() < PATIENCE, "it goes with its last queue");
+            std::thread::yield_now();
+        }
         drop(tap("jns0").open(1).expect("nobody has it now"));
         // One who asked to share says nothing to others, but is seen by them.
         let mut shared = tap("jns0");
