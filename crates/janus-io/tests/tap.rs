@@ -6,6 +6,7 @@ mod polling;
 
 use std::io::Write;
 use std::net::{Ipv4Addr, UdpSocket};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use janus_io::tap::{Tap, interface};
@@ -20,8 +21,11 @@ const OURS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 /// On a machine with much else to do.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Runs `test` on a thread that is alone in a fresh network namespace; it ends with the thread.
+/// Runs `test` on a thread that is alone in a fresh network namespace; it ends with the thread. One at a time: between fork and exec a program
+/// that one begins has another's descriptors too.
 fn in_own_namespace(test: fn()) {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let thread = std::thread::spawn(move || {
         // SAFETY: a network namespace shares no memory or descriptors with anything, and this thread opened none.
         if let Err(errno) = unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
@@ -252,12 +256,7 @@ fn an_interface_in_use_and_one_of_one_queue_are_refused_with_advice() {
         let error = long.open(1).err().unwrap().to_string();
         assert!(error.contains("mtu 1500"), "{error}");
         drop(first);
-        // A program that another test begins has a copy of the descriptor until it runs.
-        let begin = Instant::now();
-        while interface("jns0").is_ok() {
-            assert!(begin.elapsed() < PATIENCE, "it goes with its last queue");
-            std::thread::yield_now();
-        }
+        assert!(interface("jns0").is_err(), "it goes with its last queue");
         drop(tap("jns0").open(1).expect("nobody has it now"));
         // One who asked to share says nothing to others, but is seen by them.
         let mut shared = tap("jns0");
