@@ -4,8 +4,8 @@
 //!
 //! `round_trip_ns`: from a request to the next on one connection that has one under way. `above_split_ns` is that, less the split
 //! server's in the same round. `req_per_s` and `conn_per_s` have many under way; `isolated_over_shared` is the ratio of the two memories, round by
-//! round. `apart_ns`: a round trip between two programs, the daemon a third process (`apart.rs`). `join_ms`: from a program's first call to its port. The daemon's thread is one of this process; the memory that it has in common with
-//! the member is mapped twice, as between processes.
+//! round. `join_ms`: from a program's first call to its port. The daemon's thread is one of this process; the memory that it has in common with
+//! the member is mapped twice, as between processes. `apart_ns`: a round trip between two programs, the daemon a third process (`apart.rs`).
 
 mod apart;
 #[path = "../support/mod.rs"]

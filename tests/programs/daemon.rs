@@ -15,6 +15,8 @@ use crate::running::Running;
 use crate::support::privileged::{in_own_space, run, skip, tools};
 
 pub const OURS: &str = "192.0.2.1";
+const PATIENCE: Duration = Duration::from_secs(30);
+pub const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 /// Rounds of requests between two restarts.
 const CALM_ROUNDS: usize = 4;
 
@@ -214,48 +216,52 @@ pub fn more_descriptors() {
     setrlimit(Resource::Nofile, limit).expect("no more than it may have");
 }
 
-fn ask(streams: &mut [TcpStream]) {
-    for stream in streams {
-        stream
-            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-            .expect("it is open");
-    }
+/// A member that serves a greeting at this port.
+pub fn serve(place: &Place, port: u16) -> Running {
+    let mut command: Command = place.member(library::janus());
+    let listens = format!("0.0.0.0:{port}");
+    command.args(["serve", "--listen", &listens, "--cores", "1"]);
+    Running::start(command, "janus serve")
 }
 
-fn answers(streams: &mut [TcpStream]) {
+pub fn connect(port: u16) -> TcpStream {
+    let stream = TcpStream::connect((OURS, port)).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("not zero");
+    stream
+}
+
+/// All of the greeting.
+pub fn answer(stream: &mut TcpStream) -> Vec<u8> {
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"TCP stack.\n") {
+        let mut piece = [0; 1024];
+        let got = stream.read(&mut piece).expect("it lives");
+        assert!(got > 0, "closed after {}", String::from_utf8_lossy(&answer));
+        answer.extend_from_slice(&piece[..got]);
+    }
+    answer
+}
+
+fn ask(streams: &mut [TcpStream]) {
     for stream in streams {
-        let mut answer = Vec::new();
-        while !answer.ends_with(b"TCP stack.\n") {
-            let mut piece = [0; 1024];
-            let got = stream.read(&mut piece).expect("it lives");
-            assert!(got > 0, "closed after {}", String::from_utf8_lossy(&answer));
-            answer.extend_from_slice(&piece[..got]);
-        }
+        stream.write_all(REQUEST).expect("it is open");
     }
 }
 
 fn restarts() {
     let place = Place::new("restarts");
     let mut daemon = place.daemon();
-    let mut command = place.member(library::janus());
-    command.args(["serve", "--listen", "0.0.0.0:80", "--cores", "1"]);
-    let mut server = Running::start(command, "janus serve");
+    let mut server = serve(&place, 80);
     server.says("http://");
-    let connect = |_| {
-        let stream = TcpStream::connect((OURS, 80)).expect("it listens");
-        let patience = Some(Duration::from_secs(30));
-        stream.set_read_timeout(patience).expect("not zero");
-        stream
-    };
     let (connections, restarts) = (said("JANUS_CONNECTIONS", 200), said("JANUS_RESTARTS", 5));
     more_descriptors();
-    let mut streams: Vec<TcpStream> = (0..connections).map(connect).collect();
+    let mut streams: Vec<TcpStream> = (0..connections).map(|_| connect(80)).collect();
     let mut worst = Duration::ZERO;
     for _ in 0..restarts {
         // Life goes on between: a client that has seen one answer, which was late, waits for twice that time before it asks again.
         for _ in 0..CALM_ROUNDS {
             ask(&mut streams);
-            answers(&mut streams);
+            streams.iter_mut().for_each(|it| drop(answer(it)));
         }
         // In the midst of requests: answers are on their way.
         ask(&mut streams);
@@ -263,7 +269,7 @@ fn restarts() {
         daemon.end();
         let begin = Instant::now();
         daemon = place.daemon();
-        answers(&mut streams);
+        streams.iter_mut().for_each(|it| drop(answer(it)));
         worst = worst.max(begin.elapsed());
     }
     println!(

@@ -2,7 +2,6 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -10,13 +9,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::daemon::{OURS, Place};
-use crate::library;
+use crate::daemon::{Place, REQUEST, answer, connect, serve};
 use crate::running::Running;
 use crate::support::privileged::{in_own_space, skip, tools};
-
-const PATIENCE: Duration = Duration::from_secs(30);
-const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// The daemon's share of the life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,30 +40,6 @@ impl Fault {
         }
         happened
     }
-}
-
-fn serve(place: &Place, port: u16) -> Running {
-    let mut command: Command = place.member(library::janus());
-    let listens = format!("0.0.0.0:{port}");
-    command.args(["serve", "--listen", &listens, "--cores", "1"]);
-    Running::start(command, "janus serve")
-}
-
-fn connect(port: u16) -> TcpStream {
-    let stream = TcpStream::connect((OURS, port)).expect("it listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("not zero");
-    stream
-}
-
-fn answer(stream: &mut TcpStream) -> Vec<u8> {
-    let mut answer = Vec::new();
-    while !answer.ends_with(b"TCP stack.\n") {
-        let mut piece = [0; 1024];
-        let got = stream.read(&mut piece).expect("it lives");
-        assert!(got > 0, "closed after {}", String::from_utf8_lossy(&answer));
-        answer.extend_from_slice(&piece[..got]);
-    }
-    answer
 }
 
 fn undated(answer: &[u8]) -> String {
