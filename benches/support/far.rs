@@ -247,10 +247,12 @@ impl Far {
     /// Short connections, or requests, whose time has come.
     fn begin_by_pace(&mut self, mut left: usize) {
         let requests = self.phase.mode == Mode::Requests;
-        // What this end has begun ends at another where the shard is another's: it would wait for what that one never gives back.
-        let in_window = !requests && self.queues == 1;
+        if !requests {
+            // One window for all ends: what this one has begun ends at another where the shard is another's.
+            left = left.min(self.plan.room(self.phase.window));
+        }
         let Some(pace) = &mut self.pace else { return };
-        while left > 0 && (!in_window || self.credit > 0) {
+        while left > 0 {
             let Some(due_ns) = pace.next_due() else {
                 return;
             };
@@ -262,7 +264,6 @@ impl Far {
                 };
                 wake_up(&parked, lengths, What::Request)
             } else {
-                self.credit -= u32::from(in_window);
                 Self::syn(self.plan.take_short())
             };
             pace.began(due.conn, due_ns);

@@ -381,6 +381,17 @@ impl Plan {
         sum
     }
 
+    /// What may be begun yet where so many may be under way at all ends together.
+    pub fn room(&self, window: u32) -> usize {
+        let sum = |kind: Kind| {
+            let all = self.ends.iter().map(|end| &end.cells[kind as usize]);
+            all.map(|cell| cell.load(Ordering::Relaxed)).sum::<u64>()
+        };
+        // In this order: what begins or ends meanwhile takes room away, and gives none that there is not.
+        let (ended, begun) = (sum(Kind::Ended), sum(Kind::Begun));
+        u64::from(window).saturating_sub(begun.saturating_sub(ended)) as usize
+    }
+
     /// Waits until everything begun has ended, at most `limit`. False when something never did.
     pub fn settle(&self, limit: Duration) -> bool {
         let start = Instant::now();
