@@ -131,7 +131,9 @@ impl Sockets<'_> {
         }
         let input = (abi::EPOLLIN | abi::EPOLLRDNORM) as u32;
         match (level, name) {
-            (abi::SOL_SOCKET, abi::SO_RCVLOWAT) => self.look_again(now, fd, input),
+            (abi::SOL_SOCKET, abi::SO_RCVLOWAT) if self.has_input(fd)? => {
+                self.look_again(now, fd, input)
+            }
             (abi::SOL_SOCKET, abi::SO_SNDBUF) | (abi::SOL_TCP, abi::TCP_NOTSENT_LOWAT) => {
                 self.look_again(now, fd, OUTPUT)
             }
@@ -176,6 +178,13 @@ impl Sockets<'_> {
             self.stack.set_quick_ack(conn, false)?;
         }
         Ok(())
+    }
+
+    /// Whether octets or an end have come (tcp_data_ready): a reset is neither.
+    fn has_input(&self, fd: i32) -> Result<bool> {
+        let conn = self.files.table.peek(fd)?.state.connection();
+        let status = conn.map(|conn| self.stack.status(conn));
+        Ok(status.is_some_and(|it| it.is_ok_and(|it| it.peer_fin || it.unread > 0)))
     }
 
     /// A mark was moved, and something may be beyond it now (sk_write_space, tcp_set_rcvlowat).

@@ -37,6 +37,8 @@ const AT_ONCE: Timespec = Timespec {
 pub(crate) struct KernelPart {
     /// Descriptors of the kernel's that were added. One that the program has closed since counts on.
     members: usize,
+    /// It has watched others before it was adopted, nobody has counted how many.
+    has_uncounted: bool,
     looked: Option<Instant>,
 }
 
@@ -81,8 +83,8 @@ impl Process {
             }
         };
         inner.descriptors.put(&self.core.ours, fd, instance);
-        // How many it has is not known.
-        inner.kernel_parts.entry(instance).or_default().members = 1;
+        let part = inner.kernel_parts.entry(instance).or_default();
+        part.has_uncounted = true;
         Ok(())
     }
 
@@ -199,7 +201,7 @@ impl Inner {
     /// Whether something of the kernel's is watched by what has this number.
     pub(crate) fn has_kernel_part(&self, instance: i32) -> bool {
         let part = self.kernel_parts.get(&instance);
-        part.is_some_and(|part| part.members > 0)
+        part.is_some_and(|part| part.members > 0 || part.has_uncounted)
     }
 
     fn kernel_ctl(&mut self, epfd: RawFd, op: i32, fd: RawFd, event: Event) -> Result<()> {

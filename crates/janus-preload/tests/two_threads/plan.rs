@@ -216,6 +216,15 @@ fn found(seed: u64) -> Vec<Step> {
             (0, Send(3, 7, 0, By::Socket)),
             (0, EpollWait(10, Wait::Never)),
         ],
+        // What an instance watched before it was Janus's it watches until that is taken out.
+        3 => vec![
+            (0, EpollCtl(5, add, 7, epoll_in)),
+            (0, EpollCtl(5, add, 8, epoll_in)),
+            (0, EpollCtl(5, add, 2, epoll_in)),
+            (0, EpollCtl(5, libc::EPOLL_CTL_DEL, 8, 0)),
+            (1, EpollWait(5, Wait::Ever)),
+            (0, Send(7, 8, 0, By::File)),
+        ],
         // A close ends no wait, and makes no error of one.
         4 => vec![
             (1, Look(Look::Select, [2, 4, 4], IN, Wait::Ever)),
@@ -234,6 +243,15 @@ fn found(seed: u64) -> Vec<Step> {
             (0, Send(2, 7, 0, By::Socket)),
             (1, Look(Look::Select, [2, 2, 7], libc::POLLPRI, Wait::Soon)),
         ],
+        // A reset has no octets that a lower mark would find.
+        10 => vec![
+            (0, Send(4, 95, 0, By::Message)),
+            (0, EpollCtl(6, add, 4, epoll_in | libc::EPOLLET as u32)),
+            (0, Close(3)),
+            (0, EpollWait(6, Wait::Never)),
+            (0, Set(4, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 1)),
+            (0, EpollWait(6, Wait::Never)),
+        ],
         _ => Vec::new(),
     }
 }
@@ -250,6 +268,9 @@ pub(crate) fn plan(seed: u64, calls: usize) -> Vec<Step> {
     };
     let begin = all.len();
     all.extend(found(seed));
+    if !is_anchored(seed) {
+        all.extend(watched_before(&mut dice));
+    }
     while all.len() < begin + calls {
         let call = (dice.below(THREADS), random(&mut dice, how));
         all.push(match (is_numbered(seed), call) {
@@ -261,6 +282,20 @@ pub(crate) fn plan(seed: u64, calls: usize) -> Vec<Step> {
         *last = with_one_mark(seed, *last);
         if !is_anchored(seed) {
             *last = unwatched(*last);
+        }
+    }
+    all
+}
+
+/// Descriptors of the kernel's that instances watch before they are Janus's.
+fn watched_before(dice: &mut Dice) -> Vec<Step> {
+    let mut all = Vec::new();
+    for instance in [5, 6] {
+        for watched in [7, 8] {
+            if dice.once_in(2) {
+                let (how, events) = (libc::EPOLL_CTL_ADD, libc::EPOLLIN as u32);
+                all.push((0, EpollCtl(instance, how, watched, events)));
+            }
         }
     }
     all
@@ -382,8 +417,8 @@ fn epoll(dice: &mut Dice) -> Op {
     match dice.below(12) {
         0..4 => EpollCtl(instance, libc::EPOLL_CTL_ADD, watched, what | how),
         4 => EpollCtl(instance, libc::EPOLL_CTL_MOD, watched, what | how),
-        5 => EpollCtl(instance, libc::EPOLL_CTL_DEL, watched, 0),
-        6 if dice.once_in(3) => Epoll(dice.spare()),
+        5..7 => EpollCtl(instance, libc::EPOLL_CTL_DEL, watched, 0),
+        7 if dice.once_in(3) => Epoll(dice.spare()),
         _ => EpollWait(instance, wait(dice)),
     }
 }
