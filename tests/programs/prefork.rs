@@ -25,6 +25,8 @@ fn reloaded(world: &World, server: &Running, signal: Signal, port: u16) -> Trans
             thread::sleep(Duration::from_millis(150));
             server.signal(signal);
         }
+        // Apache takes a SIGTERM for nothing while it begins anew: the load may end before that.
+        thread::sleep(Duration::from_millis(150));
         load.join().expect("ab ends")
     })
 }
