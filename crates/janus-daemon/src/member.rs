@@ -27,7 +27,7 @@ const CORES_MAX: u8 = 16;
 pub(crate) const MEMORY_MAX: u64 = 1 << 30;
 /// Time to join.
 const JOINS_WITHIN: Duration = Duration::from_secs(5);
-/// Buffers that were sent, of which a member is told before there is time for it.
+/// Buffers that were sent, for which a member is woken before there is time for it.
 const SENT_AT_ONCE: u32 = 8;
 /// Claims of one member.
 pub(crate) const CLAIMS_MAX: usize = 4096;
@@ -296,8 +296,8 @@ impl Member {
         Ok(())
     }
 
-    /// Tells it what it has received; and what was sent, if that is much or there is time for it: nothing waits for those buffers but others
-    /// that are to be sent.
+    /// Tells it what it has received, and shows it what was sent. It is woken for the latter if that is much or there is time for it: nothing
+    /// waits for those buffers but others that are to be sent.
     #[inline]
     pub(crate) fn tell(&mut self, has_time: bool) {
         for core in &mut self.cores {
@@ -307,8 +307,9 @@ impl Member {
                 core.fill.publish();
                 rings = core.rx.publish();
             }
-            if has_time || core.done.unshown() >= SENT_AT_ONCE {
-                rings |= core.done.publish();
+            match has_time || core.done.untold() >= SENT_AT_ONCE {
+                true => rings |= core.done.publish(),
+                false => core.done.show(),
             }
             if rings {
                 core.bell.ring();

@@ -119,8 +119,10 @@ pub struct Producer {
     place: Place,
     /// Of the next entry.
     tail: u32,
-    /// Likewise, as the consumer knows it.
+    /// Likewise, as the consumer may know it.
     shown: u32,
+    /// Likewise, as it was when the consumer was last asked whether it sleeps.
+    told: u32,
     /// The consumer's as it was last seen.
     head: u32,
 }
@@ -143,6 +145,7 @@ impl Producer {
             place: Place::new(segment, offset, log2)?,
             tail: 0,
             shown: 0,
+            told: 0,
             head: 0,
         })
     }
@@ -186,11 +189,11 @@ impl Producer {
         Ok(has_room)
     }
 
-    /// Entries that the consumer was not shown yet.
+    /// Entries that a consumer that sleeps was not rung for yet.
     #[inline]
     #[must_use]
-    pub fn unshown(&self) -> u32 {
-        self.tail.wrapping_sub(self.shown)
+    pub fn untold(&self) -> u32 {
+        self.tail.wrapping_sub(self.told)
     }
 
     /// Entries that were not taken out, once the consumer is gone.
@@ -208,21 +211,24 @@ impl Producer {
     #[inline]
     #[must_use = "a consumer that sleeps is to be rung"]
     pub fn publish(&mut self) -> bool {
-        if self.shown == self.tail {
+        self.show();
+        if self.told == self.tail {
             return false;
         }
-        self.show();
+        self.told = self.tail;
         // Of a consumer that falls asleep meanwhile, one of the two sees what the other has written.
         fence(Ordering::SeqCst);
         let asleep = self.place.word(ASLEEP);
         asleep.load(Ordering::Relaxed) != 0 && asleep.swap(0, Ordering::Relaxed) != 0
     }
 
-    /// [`publish`](Self::publish) to a consumer that never sleeps for these: without a fence.
+    /// Likewise, without a fence: to a consumer that never sleeps for these, or that [`publish`](Self::publish) is soon to wake.
     #[inline]
     pub fn show(&mut self) {
-        self.shown = self.tail;
-        self.place.word(TAIL).store(self.tail, Ordering::Release);
+        if self.shown != self.tail {
+            self.shown = self.tail;
+            self.place.word(TAIL).store(self.tail, Ordering::Release);
+        }
     }
 }
 

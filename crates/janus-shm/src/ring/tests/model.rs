@@ -107,6 +107,32 @@ fn no_wake_up_is_lost() {
     });
 }
 
+/// As the daemon shows a member what was sent, and rings for it once it has time.
+#[test]
+fn no_wake_up_is_lost_for_what_was_shown_before() {
+    model(|| {
+        let (mut producer, mut consumer, _) = ring(1);
+        let bell = Bell::new();
+        let rings = bell.clone();
+        let producer = thread::spawn(move || {
+            assert_eq!(put(&mut producer, &numbered(0, 1)), Ok(1));
+            producer.show();
+            if producer.publish() {
+                rings.ring();
+            }
+        });
+        let mut next = 0;
+        while next < 1 {
+            if !takes(&mut consumer, &mut next) && consumer.arm().unwrap() {
+                bell.wait();
+                consumer.disarm();
+                bell.hear();
+            }
+        }
+        producer.join().unwrap();
+    });
+}
+
 /// As a member's core sleeps, and the daemon: several rings, one bell. An end that was armed in vain stays so, as the others hold something.
 #[test]
 fn no_wake_up_is_lost_of_two_rings_with_one_bell() {

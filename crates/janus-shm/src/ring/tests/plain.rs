@@ -10,9 +10,7 @@ fn a_full_ring_takes_no_more() {
     let (mut producer, mut consumer, _) = ring(2);
     assert_eq!(put(&mut producer, &numbered(0, 5)), Ok(4));
     assert_eq!(consumer.take(), Ok(None), "not published");
-    assert_eq!(producer.unshown(), 4);
     assert!(!producer.publish());
-    assert_eq!(producer.unshown(), 0);
     assert_eq!(take(&mut consumer, 8), Ok(numbered(0, 4)));
     assert_eq!(producer.room(), Ok(0), "not published");
     consumer.publish();
@@ -67,6 +65,19 @@ fn who_sleeps_is_rung_once() {
     assert_eq!(consumer.arm(), Ok(false), "there is something");
     assert_eq!(put(&mut producer, &numbered(2, 1)), Ok(1));
     assert!(!producer.publish(), "it did not sleep");
+}
+
+#[test]
+fn what_was_shown_is_rung_for_later() {
+    let (mut producer, mut consumer, _) = ring(3);
+    assert_eq!(consumer.arm(), Ok(true));
+    assert_eq!(put(&mut producer, &numbered(0, 2)), Ok(2));
+    producer.show();
+    assert_eq!(take(&mut consumer, 8), Ok(numbered(0, 2)));
+    assert_eq!(producer.untold(), 2);
+    assert!(producer.publish());
+    assert_eq!(producer.untold(), 0);
+    assert!(!producer.publish());
 }
 
 #[test]
