@@ -80,7 +80,7 @@ pub(crate) fn has_accepted(listener: c_int, connection: c_int) {
     /// The connection that was taken before.
     static LAST: AtomicI32 = AtomicI32::new(-1);
     // First: where no daemon has the device it costs no call of the kernel's.
-    if !janus_c::process::may_serve(listener) {
+    if !may_serve(listener) {
         return;
     }
     let last = LAST.swap(connection, Ordering::Relaxed);
@@ -102,18 +102,42 @@ pub(crate) fn serves(listener: c_int) -> bool {
     serves
 }
 
-/// About to fork: a child whose parent is gone takes its place for children of its own, at what listens.
+/// About to fork, before all else is: from here on handlers wait until both processes are what they will be. A child whose parent is gone takes its
+/// place for children of its own, at what listens.
 pub(crate) extern "C" fn before_fork() {
-    if is_inside() {
-        return;
+    if !is_inside() {
+        takes_its_parents_place();
     }
+    core::mem::forget(Inside::enter());
+}
+
+/// The last of a fork, in both processes.
+pub(crate) extern "C" fn after_fork() {
+    drop(Inside);
+}
+
+fn takes_its_parents_place() {
     // First what costs no call of the kernel's, here and where one is claimed.
-    let servable = janus_c::process::servable();
-    if !servable.is_empty() && janus_c::process::is_orphan() {
-        for fd in servable {
-            serves(fd);
-        }
+    let inside = Inside::enter();
+    let mut servable = janus_c::process::servable();
+    if !servable.is_empty() && !janus_c::process::is_orphan() {
+        servable.clear();
     }
+    drop(inside);
+    for fd in servable {
+        serves(fd);
+    }
+}
+
+/// In a forked child: whether a descriptor was a listener of its parent's that a process of the child's own may have.
+pub(crate) fn may_serve(fd: c_int) -> bool {
+    let _inside = Inside::enter();
+    janus_c::process::may_serve(fd)
+}
+
+fn is_orphan() -> bool {
+    let _inside = Inside::enter();
+    janus_c::process::is_orphan()
 }
 
 /// In a forked child: it is about to use this descriptor. Whether it was a socket of its parent's up to now.
@@ -139,7 +163,7 @@ pub(crate) fn child_closes(first: c_int, last: c_int) {
 #[cold]
 fn claim_parents(fd: c_int) {
     static TOLD: AtomicBool = AtomicBool::new(false);
-    if janus_c::process::may_serve(fd) && janus_c::process::is_orphan() && serves(fd) {
+    if may_serve(fd) && is_orphan() && serves(fd) {
         return;
     }
     let _inside = Inside::enter();

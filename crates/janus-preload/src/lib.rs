@@ -24,6 +24,7 @@ mod left;
 mod life;
 #[cfg(target_arch = "x86_64")]
 mod listed;
+mod memory;
 mod raw;
 mod ready;
 mod real;

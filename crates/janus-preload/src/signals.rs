@@ -11,6 +11,7 @@ use janus_process::interrupts;
 use libc::{c_int, c_void, sigaction as Action, sighandler_t, siginfo_t, sigset_t};
 
 use crate::inside::{self, is_inside};
+use crate::memory::{self, Handling};
 use crate::{adopted, real};
 
 /// Signals are numbered from 1 to this.
@@ -37,12 +38,27 @@ static ACTIONS: [AtomicPtr<Action>; SIGNALS + 1] =
 struct Due {
     /// A bit for each signal.
     signals: Cell<u64>,
+    /// The process in which they came: a child that it forks has none of them.
+    process: Cell<libc::pid_t>,
     infos: UnsafeCell<[siginfo_t; SIGNALS + 1]>,
+}
+
+impl Due {
+    /// Those of this process.
+    fn signals(&self) -> u64 {
+        // SAFETY: the call takes nothing.
+        let me = unsafe { libc::getpid() };
+        match self.process.replace(me) == me {
+            true => self.signals.get(),
+            false => 0,
+        }
+    }
 }
 
 thread_local! {
     static DUE: Due = const { Due {
         signals: Cell::new(0),
+        process: Cell::new(0),
         // SAFETY: the structure is plain data, for which zeros are a value.
         infos: UnsafeCell::new(unsafe { core::mem::zeroed() }),
     } };
@@ -62,10 +78,11 @@ extern "C" fn arrives(signal: c_int, info: *mut siginfo_t, context: *mut c_void)
         DUE.with(|due| {
             // SAFETY: the kernel gives one; the place is this thread's, and who reads it blocks signals meanwhile.
             unsafe { (*due.infos.get())[signal as usize] = *info };
-            due.signals.set(due.signals.get() | 1 << (signal - 1));
+            due.signals.set(due.signals() | 1 << (signal - 1));
         });
         interrupts::due();
     } else {
+        let _handling = Handling::begin();
         handle(signal, info, context);
     }
     // SAFETY: the address is that of this thread's `errno`, which a handler leaves as it was.
@@ -99,7 +116,7 @@ fn handle(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
 
 /// Runs what was put off on this thread, each with the signals blocked that its handler wants blocked.
 pub(crate) fn deliver() {
-    let all = DUE.with(|due| due.signals.take());
+    let all = DUE.with(|due| due.signals() & due.signals.take());
     for signal in (1..=SIGNALS as c_int).filter(|signal| all & 1 << (signal - 1) != 0) {
         // SAFETY: the sets are plain data that the calls write; the info is copied while its signal is blocked.
         unsafe {
@@ -161,7 +178,10 @@ pub(crate) fn begin() {
         static REGISTERED: Once = Once::new();
         REGISTERED.call_once(|| {
             // SAFETY: the function is there for as long as the library is.
-            unsafe { libc::pthread_atfork(Some(inside::before_fork), None, Some(adopted::forget)) };
+            unsafe {
+                let (before, parent) = (inside::before_fork, inside::after_fork);
+                libc::pthread_atfork(Some(before), Some(parent), Some(in_child))
+            };
         });
         UNDERTAKER.store(-1, Ordering::Release);
         interrupts::delivered_by(deliver);
@@ -189,6 +209,12 @@ pub(crate) fn begin() {
                 .for_each(|signal| stand_before_default(*signal));
         }
     }
+}
+
+extern "C" fn in_child() {
+    memory::in_child();
+    adopted::forget();
+    inside::after_fork();
 }
 
 /// Ours comes first where the program leaves a deadly signal to the kernel.

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::{c_int, epoll_event};
 
+use crate::inside::Inside;
 use crate::{inside, ready, real};
 
 struct Watch {
@@ -25,7 +26,8 @@ fn watches() -> MutexGuard<'static, Vec<Watch>> {
 /// The event is null or there.
 #[inline]
 pub(crate) unsafe fn note(instance: c_int, op: c_int, fd: c_int, event: *const epoll_event) {
-    if inside::is_forked() && !inside::is_inside() && janus_c::process::may_serve(fd) {
+    if inside::is_forked() && !inside::is_inside() && inside::may_serve(fd) {
+        let _inside = Inside::enter();
         let mut all = watches();
         all.retain(|it| (it.instance, it.fd) != (instance, fd));
         // SAFETY: the caller says so.
@@ -41,6 +43,7 @@ pub(crate) unsafe fn note(instance: c_int, op: c_int, fd: c_int, event: *const e
 
 /// Takes a queue out of all of them, and says what they were.
 pub(crate) fn take_out(fd: c_int) -> Vec<(c_int, epoll_event)> {
+    let _inside = Inside::enter();
     let mut all = watches();
     let its = all.extract_if(.., |it| it.fd == fd);
     let its: Vec<_> = its.map(|it| (it.instance, it.event)).collect();

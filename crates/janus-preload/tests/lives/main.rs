@@ -16,6 +16,7 @@ use libc::{c_char, c_int, c_void, sockaddr_in, socklen_t};
 
 mod accepting;
 mod children;
+mod interrupted;
 mod leaving;
 
 /// Says which part a process is; in none: it is the judge.
@@ -68,6 +69,18 @@ const PARTS: &[(&str, fn())] = &[
     ),
     ("signals interrupt what they should", signals),
     ("handlers may call in", handlers),
+    (
+        "handlers may call in while memory is taken",
+        interrupted::taking_memory,
+    ),
+    (
+        "children's handlers may close while memory is taken",
+        interrupted::children_taking_memory,
+    ),
+    (
+        "children's handlers may close in calls",
+        interrupted::children_calling,
+    ),
     ("a program with connections is not replaced", replaced),
     (
         "a program is replaced whose sockets that closes",
@@ -156,6 +169,21 @@ fn ends_well(child: &mut Child) -> bool {
         }
     }
     child.kill().expect("it runs");
+    false
+}
+
+/// Whether a forked child ends well, and soon.
+fn ends_within(child: libc::pid_t, limit: Duration) -> bool {
+    let (begin, mut status) = (Instant::now(), -1);
+    while begin.elapsed() < limit {
+        // SAFETY: the status is there.
+        if unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == child {
+            return status == 0;
+        }
+        thread::sleep(Duration::from_micros(100));
+    }
+    // SAFETY: it has not been waited for.
+    unsafe { libc::kill(child, libc::SIGKILL) };
     false
 }
 
@@ -279,7 +307,7 @@ extern "C" fn handler(_: c_int) {
     }
 }
 
-fn install(flags: c_int) {
+fn install(handler: extern "C" fn(c_int), flags: c_int) {
     // SAFETY: the action is plain data, for which zeros are a value, and the handler is one.
     unsafe {
         let mut action: libc::sigaction = core::mem::zeroed();
@@ -312,12 +340,12 @@ fn signals() {
     let (_, client, server) = connection();
     let mut byte = [0];
     // Without SA_RESTART a read ends.
-    install(0);
+    install(handler, 0);
     let sender = signal_soon(1);
     assert_eq!((recv(client, &mut byte), errno()), (-1, libc::EINTR));
     sender.join().expect("an end");
     // With it a read goes on, and a wait does not.
-    install(libc::SA_RESTART);
+    install(handler, libc::SA_RESTART);
     let sender = signal_soon(3);
     let later = thread::spawn(move || {
         thread::sleep(Duration::from_millis(150));
@@ -345,7 +373,7 @@ fn handlers() {
     const HANDLED: u64 = 150;
     let (_, client, server) = connection();
     ANSWERS_ON.store(client, Ordering::Relaxed);
-    install(libc::SA_RESTART);
+    install(handler, libc::SA_RESTART);
     // SAFETY: the thread lives until it has joined the other.
     let me = unsafe { libc::pthread_self() };
     let flood = thread::spawn(move || {
