@@ -28,6 +28,8 @@ mod queue;
 const AT_ONCE: usize = 256;
 /// Time that connections may take that go to other processes when this one ends.
 const CARRIES_ON: Duration = Duration::from_secs(30);
+/// Likewise of connections whose clients have said their end: few of them wait for anything yet, and perhaps nobody accepts them.
+const CARRIES_CLOSED_ON: Duration = Duration::from_secs(3);
 /// Time between two looks at the end.
 const LOOKS_AT_THE_END: Duration = Duration::from_millis(5);
 
@@ -291,9 +293,15 @@ impl Carrier {
     fn is_done(&self, told: Instant) -> bool {
         let passed = told.elapsed();
         let owes = self.pairs.iter().any(Pair::outlasts);
-        let handed_over = self.pairs.iter().any(|pair| pair.is_handed_over);
-        let carries = handed_over || !self.gates.is_empty();
-        !(owes && passed < self.process.close_time() || carries && passed < CARRIES_ON)
+        let mut handed_over = self.pairs.iter().filter(|pair| pair.is_handed_over);
+        let carries_for = match (handed_over.next(), self.gates.is_empty()) {
+            (None, true) => Duration::ZERO,
+            (Some(first), true) if first.is_closed() && handed_over.all(Pair::is_closed) => {
+                CARRIES_CLOSED_ON
+            }
+            _ => CARRIES_ON,
+        };
+        passed >= carries_for && !(owes && passed < self.process.close_time())
     }
 
     fn limit(&self) -> Option<Duration> {

@@ -193,6 +193,8 @@ pub(crate) struct Common {
     pub(crate) awaits_heir: bool,
     /// Another may pass on connections to this one yet, although this one has closed it.
     pub(crate) may_be_passed_back: bool,
+    /// Likewise, another has passed on some that were not heard of.
+    pub(crate) is_being_told: bool,
 }
 
 /// Reasons why a program with open sockets cannot become another.
@@ -293,6 +295,7 @@ impl Process {
             made: self.core.counted.made(),
             awaits_heir: shared.is_some_and(|it| !it.marks.is_empty() && !it.is_succeeded()),
             may_be_passed_back: shared.is_some_and(|it| it.may_be_passed_back(ends)),
+            is_being_told: shared.is_some_and(Shared::is_being_told),
         }
     }
 

@@ -84,7 +84,8 @@ impl Gate {
             true => passed >= QUIET,
             false => passed >= HANDSHAKES || process.has_come_to_rest(self.socket),
         };
-        may_go && (common.waits || !self.rests || common.may_be_passed_back)
+        let comes = common.may_be_passed_back || common.is_being_told;
+        may_go && (common.waits || !self.rests || comes)
     }
 
     /// One of several processes that serve may be busy with something else; then others are to have what waits for it.

@@ -82,6 +82,11 @@ impl Shared {
         self.after.iter().any(|it| !ends || !it.serves)
     }
 
+    /// Whether the program before may have given connections that were not heard of, although this one has closed it.
+    pub(super) fn is_being_told(&self) -> bool {
+        self.rests && self.before.is_some() && !self.is_told_all
+    }
+
     /// Whether another program has it, or may have it, as far as is known.
     pub(super) fn is_common(&self) -> bool {
         self.before.is_some() || !self.marks.is_empty() || !self.after.is_empty()
@@ -194,5 +199,43 @@ impl Shared {
             }
         }
         guest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    #[test]
+    fn what_was_given_before_the_rest_is_heard_after_it() {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let line = || socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        let own = |fd| Own::new(own::keep(fd));
+        let (theirs, ours) = line();
+        let (theirs, ours) = (own(theirs), own(ours));
+        let fd = ours.as_fd().as_raw_fd();
+        let mut shared = Shared {
+            before: Some(ours),
+            ..Shared::default()
+        };
+        let gives = || {
+            let (end, _) = line();
+            say(&theirs, Word::Guest, Some(end.as_fd()))
+        };
+        for _ in 0..3 {
+            gives().unwrap();
+        }
+        assert!(!shared.is_being_told(), "it has not closed it");
+        shared.rests();
+        assert!(gives().is_err(), "no more comes");
+        for _ in 0..3 {
+            assert!(shared.is_being_told());
+            assert!(shared.hear(fd).is_some());
+        }
+        assert!(shared.is_being_told(), "there may be another");
+        assert!(shared.hear(fd).is_none());
+        assert!(!shared.is_being_told());
     }
 }
