@@ -23,7 +23,7 @@ thread_local! {
     static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While it lives, a handler runs on this thread, and nobody knows what it has interrupted. One that is left by a jump leaves the thread as it is, and its
+/// While it lives, a handler runs on this thread, whatever it has interrupted. One that is left by a jump leaves the thread as it is, and its
 /// memory in the range.
 pub(crate) struct Handling(bool);
 
@@ -100,7 +100,7 @@ unsafe impl GlobalAlloc for Memory {
     }
 }
 
-/// A piece that nobody uses, in a list.
+/// A piece that is free, in a list.
 struct Free {
     next: *mut Free,
 }
@@ -113,7 +113,7 @@ fn waits(piece: *mut u8) {
     let piece: *mut Free = piece.cast();
     let mut next = WAITING.load(Ordering::Relaxed);
     loop {
-        // SAFETY: it is nobody's any more.
+        // SAFETY: it is free, and as large.
         unsafe { piece.write(Free { next }) };
         match WAITING.compare_exchange_weak(next, piece, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => return,
@@ -222,7 +222,7 @@ impl Own {
         let (_, which) = size_of(layout);
         self.with(|state| {
             let (piece, next): (*mut Free, _) = (piece.cast(), state.free[which]);
-            // SAFETY: it is nobody's any more.
+            // SAFETY: it is free, and as large.
             unsafe { piece.write(Free { next }) };
             state.free[which] = piece;
         });
@@ -235,7 +235,7 @@ impl Own {
         if end > state.usable {
             let usable = end.next_multiple_of(STEP);
             let (from, len) = (state.usable, usable - state.usable);
-            // SAFETY: this part of the range is nobody's yet.
+            // SAFETY: nothing of this part of the range was given yet.
             let done = unsafe {
                 libc::mprotect(
                     begin.add(from).cast(),

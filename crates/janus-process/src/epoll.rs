@@ -37,7 +37,7 @@ const AT_ONCE: Timespec = Timespec {
 pub(crate) struct KernelPart {
     /// Descriptors of the kernel's that were added. One that the program has closed since counts on.
     members: usize,
-    /// It has watched others before it was adopted, nobody has counted how many.
+    /// It has watched others before it was adopted, which were not counted.
     has_uncounted: bool,
     looked: Option<Instant>,
 }

@@ -28,7 +28,7 @@ mod queue;
 const AT_ONCE: usize = 256;
 /// Time that connections may take that go to other processes when this one ends.
 const CARRIES_ON: Duration = Duration::from_secs(30);
-/// Likewise of connections whose clients have said their end: few of them wait for anything yet, and perhaps nobody accepts them.
+/// Likewise of connections whose clients have said their end: few of them wait for anything yet, and perhaps none is accepted.
 const CARRIES_CLOSED_ON: Duration = Duration::from_secs(3);
 /// Time between two looks at the end.
 const LOOKS_AT_THE_END: Duration = Duration::from_millis(5);
