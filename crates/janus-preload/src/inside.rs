@@ -118,26 +118,17 @@ pub(crate) extern "C" fn after_fork() {
 
 fn takes_its_parents_place() {
     // First what costs no call of the kernel's, here and where one is claimed.
-    let inside = Inside::enter();
-    let mut servable = janus_c::process::servable();
-    if !servable.is_empty() && !janus_c::process::is_orphan() {
-        servable.clear();
-    }
-    drop(inside);
-    for fd in servable {
-        serves(fd);
+    let servable = ours(janus_c::process::servable);
+    if !servable.is_empty() && ours(janus_c::process::is_orphan) {
+        for fd in servable {
+            serves(fd);
+        }
     }
 }
 
 /// In a forked child: whether a descriptor was a listener of its parent's that a process of the child's own may have.
 pub(crate) fn may_serve(fd: c_int) -> bool {
-    let _inside = Inside::enter();
-    janus_c::process::may_serve(fd)
-}
-
-fn is_orphan() -> bool {
-    let _inside = Inside::enter();
-    janus_c::process::is_orphan()
+    ours(|| janus_c::process::may_serve(fd))
 }
 
 /// In a forked child: it is about to use this descriptor. Whether it was a socket of its parent's up to now.
@@ -163,7 +154,7 @@ pub(crate) fn child_closes(first: c_int, last: c_int) {
 #[cold]
 fn claim_parents(fd: c_int) {
     static TOLD: AtomicBool = AtomicBool::new(false);
-    if may_serve(fd) && is_orphan() && serves(fd) {
+    if may_serve(fd) && ours(janus_c::process::is_orphan) && serves(fd) {
         return;
     }
     let _inside = Inside::enter();

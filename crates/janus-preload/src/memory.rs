@@ -2,7 +2,6 @@
 //! comes from a range of the library's own, and libc's waits to be given back until no handler runs.
 
 use core::cell::{Cell, UnsafeCell};
-use core::hint::spin_loop;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -192,7 +191,6 @@ impl Own {
         // Another handler on this thread would wait for ever.
         let _inside = Inside::enter();
         while self.taken.swap(true, Ordering::Acquire) {
-            spin_loop();
             std::thread::yield_now();
         }
         // SAFETY: it is this thread's until it is given back.

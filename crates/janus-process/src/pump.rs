@@ -293,15 +293,15 @@ impl Carrier {
     fn is_done(&self, told: Instant) -> bool {
         let passed = told.elapsed();
         let owes = self.pairs.iter().any(Pair::outlasts);
-        let mut handed_over = self.pairs.iter().filter(|pair| pair.is_handed_over);
-        let carries_for = match (handed_over.next(), self.gates.is_empty()) {
-            (None, true) => Duration::ZERO,
-            (Some(first), true) if first.is_closed() && handed_over.all(Pair::is_closed) => {
-                CARRIES_CLOSED_ON
-            }
-            _ => CARRIES_ON,
-        };
-        passed >= carries_for && !(owes && passed < self.process.close_time())
+        let handed_over = || self.pairs.iter().filter(|pair| pair.is_handed_over);
+        let has_handed_over = handed_over().next().is_some();
+        let carries = handed_over().any(|pair| !pair.is_closed()) || !self.gates.is_empty();
+        let waits = [
+            (owes, self.process.close_time()),
+            (has_handed_over, CARRIES_CLOSED_ON),
+            (carries, CARRIES_ON),
+        ];
+        waits.iter().all(|(does, limit)| !does || passed >= *limit)
     }
 
     fn limit(&self) -> Option<Duration> {

@@ -3,13 +3,13 @@
 
 use std::hint::black_box;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use libc::c_int;
 
-use crate::{LONG, connection, ends_within, errno, install, recv, send, socket};
+use crate::{CALLED, LONG, connection, ends_within, errno, flood, install, recv, send, socket};
 
 /// Calls of the handler that a part wants.
 const HANDLED: u64 = 20_000;
@@ -18,7 +18,6 @@ const GROWS_MAX: usize = 4 << 20;
 /// Children, each of which is interrupted once.
 const CHILDREN: u64 = 100;
 
-static CALLED: AtomicU64 = AtomicU64::new(0);
 /// The ends of a connection, and a listener.
 static ENDS: [AtomicI32; 3] = [const { AtomicI32::new(-1) }; 3];
 
@@ -27,12 +26,11 @@ fn ends() -> [c_int; 3] {
 }
 
 /// A listener and a connection for the handler.
-fn begin() -> [c_int; 3] {
+fn begin() {
     let (listener, client, server) = connection();
     for (place, fd) in ENDS.iter().zip([client, server, listener]) {
         place.store(fd, Ordering::Relaxed);
     }
-    [client, server, listener]
 }
 
 extern "C" fn uses_sockets(_: c_int) {
@@ -85,16 +83,7 @@ fn writable() -> usize {
 pub(crate) fn taking_memory() {
     begin();
     install(uses_sockets, libc::SA_RESTART);
-    // SAFETY: the thread lives until it has joined the other.
-    let me = unsafe { libc::pthread_self() };
-    let flood = thread::spawn(move || {
-        let begin = Instant::now();
-        while CALLED.load(Ordering::Relaxed) < HANDLED && begin.elapsed() < LONG / 2 {
-            // SAFETY: as above.
-            unsafe { libc::pthread_kill(me, libc::SIGUSR1) };
-            thread::sleep(Duration::from_micros(50));
-        }
-    });
+    let flood = flood(HANDLED, Duration::from_micros(50));
     let (mut rounds, mut before) = (0, 0);
     while !flood.is_finished() {
         takes_memory(rounds);

@@ -368,23 +368,28 @@ fn signals() {
     lives(client, server);
 }
 
+/// Sends this thread signals until its handler was called so often.
+fn flood(handled: u64, every: Duration) -> thread::JoinHandle<()> {
+    // SAFETY: the thread lives until it has joined the other.
+    let me = unsafe { libc::pthread_self() };
+    thread::spawn(move || {
+        let begin = Instant::now();
+        // Signals run together while the thread does not run.
+        while CALLED.load(Ordering::Relaxed) < handled && begin.elapsed() < LONG / 2 {
+            // SAFETY: as above.
+            unsafe { libc::pthread_kill(me, libc::SIGUSR1) };
+            thread::sleep(every);
+        }
+    })
+}
+
 /// A handler that sends on the socket on which its thread sends: it runs while nothing is held.
 fn handlers() {
     const HANDLED: u64 = 150;
     let (_, client, server) = connection();
     ANSWERS_ON.store(client, Ordering::Relaxed);
     install(handler, libc::SA_RESTART);
-    // SAFETY: the thread lives until it has joined the other.
-    let me = unsafe { libc::pthread_self() };
-    let flood = thread::spawn(move || {
-        let begin = Instant::now();
-        // Signals run together while the thread does not run.
-        while CALLED.load(Ordering::Relaxed) < HANDLED && begin.elapsed() < LONG / 2 {
-            // SAFETY: as above.
-            unsafe { libc::pthread_kill(me, libc::SIGUSR1) };
-            thread::sleep(Duration::from_micros(300));
-        }
-    });
+    let flood = flood(HANDLED, Duration::from_micros(300));
     let reader = thread::spawn(move || {
         let (mut into, mut own, mut handlers) = (vec![0; 65_536], 0, 0);
         loop {
