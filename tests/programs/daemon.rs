@@ -1,7 +1,7 @@
-//! Several programs on the device of one daemon: by port, of two users; and a daemon that is killed and started again under connections.
+//! Several programs on the device of one daemon: by port, of two users.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,6 @@ use crate::support::privileged::{in_own_space, run, skip, tools};
 pub const OURS: &str = "192.0.2.1";
 const PATIENCE: Duration = Duration::from_secs(30);
 pub const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-/// Rounds of requests between two restarts.
-const CALM_ROUNDS: usize = 4;
 
 /// A namespace with a TAP interface that stays when its daemon ends, and a folder that all users see.
 pub struct Place {
@@ -47,7 +45,7 @@ impl Place {
         Place { folder }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
@@ -57,7 +55,14 @@ impl Place {
 
     /// A daemon whose device has these addresses.
     pub fn daemon_at(&self, addresses: &str) -> Running {
-        let mut command = Command::new(library::janus());
+        let command = Command::new(library::janus());
+        let mut daemon = Running::start(self.as_daemon(command, addresses), "janus daemon");
+        daemon.says("programs may join");
+        daemon
+    }
+
+    /// The words and settings of such a daemon, for a command that starts one.
+    pub fn as_daemon(&self, mut command: Command, addresses: &str) -> Command {
         command
             .arg("daemon")
             .arg("--socket")
@@ -67,9 +72,7 @@ impl Place {
         command.env("JANUS_TAP_NAME", "janus0");
         command.env("JANUS_TAP_KERNEL_ADDRESS", "none");
         command.env("JANUS_ADDRESS", addresses);
-        let mut daemon = Running::start(command, "janus daemon");
-        daemon.says("programs may join");
-        daemon
+        command
     }
 
     pub fn member(&self, program: impl AsRef<Path>) -> Command {
@@ -194,16 +197,6 @@ fn two_users() {
     assert!(ended.out.contains(told), "{ended}");
 }
 
-#[test]
-fn connections_outlive_their_daemon() {
-    if let Err(why) = tools(&["ip -V"]) {
-        return skip(&why);
-    }
-    if let Err(why) = in_own_space(restarts) {
-        skip(&why);
-    }
-}
-
 /// A number that the environment may say.
 pub fn said(name: &str, usual: usize) -> usize {
     std::env::var(name).map_or(usual, |it| it.parse().expect("a number"))
@@ -240,42 +233,4 @@ pub fn answer(stream: &mut TcpStream) -> Vec<u8> {
         answer.extend_from_slice(&piece[..got]);
     }
     answer
-}
-
-fn ask(streams: &mut [TcpStream]) {
-    for stream in streams {
-        stream.write_all(REQUEST).expect("it is open");
-    }
-}
-
-fn restarts() {
-    let place = Place::new("restarts");
-    let mut daemon = place.daemon();
-    let mut server = serve(&place, 80);
-    server.says("http://");
-    let (connections, restarts) = (said("JANUS_CONNECTIONS", 200), said("JANUS_RESTARTS", 5));
-    more_descriptors();
-    let mut streams: Vec<TcpStream> = (0..connections).map(|_| connect(80)).collect();
-    let mut worst = Duration::ZERO;
-    for _ in 0..restarts {
-        // Life goes on between: a client that has seen one answer, which was late, waits for twice that time before it asks again.
-        for _ in 0..CALM_ROUNDS {
-            ask(&mut streams);
-            streams.iter_mut().for_each(|it| drop(answer(it)));
-        }
-        // In the midst of requests: answers are on their way.
-        ask(&mut streams);
-        daemon.signal(Signal::KILL);
-        daemon.end();
-        let begin = Instant::now();
-        daemon = place.daemon();
-        streams.iter_mut().for_each(|it| drop(answer(it)));
-        worst = worst.max(begin.elapsed());
-    }
-    println!(
-        "{connections} connections, {restarts} restarts: at most {worst:?} until all had their answers"
-    );
-    drop(streams);
-    server.terminated();
-    daemon.terminated().well();
 }

@@ -21,6 +21,7 @@ mod peers;
 mod prefork;
 mod python;
 mod reloads;
+mod restarts;
 mod running;
 mod servers;
 mod stores;

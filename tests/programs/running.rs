@@ -105,10 +105,13 @@ impl Gathered {
 
 impl Running {
     pub fn start(mut command: Command, line: &str) -> Running {
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.stdin(Stdio::piped());
+        Running::start_reading(command, line)
+    }
+
+    /// Its standard input is what the command says.
+    pub fn start_reading(mut command: Command, line: &str) -> Running {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command
             .spawn()
             .unwrap_or_else(|error| panic!("{line}: {error}"));

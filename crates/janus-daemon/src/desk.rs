@@ -111,6 +111,7 @@ impl Switch {
                 ) => member.rings(core, offsets, log2, fds)?,
                 Received::Message(Message::Ready, _) => {
                     member.is_ready()?;
+                    self.absent.is_back(member.identity);
                     self.counters.joined.add(1);
                 }
                 Received::Message(Message::Claim(claim), _) => self.claims(slot, member, &claim)?,

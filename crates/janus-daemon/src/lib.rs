@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod absent;
 mod account;
 mod check;
 mod desk;
@@ -33,11 +34,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use janus::{BoxError, Builder};
+use janus::{BoxError, Builder, Supervisor};
 use janus_io::Counter;
 use janus_io::park::{Parker, Unparker};
 use janus_mem::Depot;
 
+use absent::Absent;
 use keeper::Keeper;
 use network::Leased;
 use publisher::Publisher;
@@ -171,6 +173,7 @@ pub struct Daemon {
     switch: Switch,
     keeper: Keeper,
     publisher: Publisher,
+    supervisor: Option<Supervisor>,
     parker: Parker,
     stop: Stop,
     counters: Arc<Counters>,
@@ -232,12 +235,19 @@ impl Daemon {
         });
         let (keeper, cable) = Keeper::start(&device, ends, leased.as_ref())?;
         let asked = (stop.asked.clone(), leased);
-        let lends = settings.lends;
-        let switch = Switch::new(device, cable, door, lends, asked, counters.clone())?;
+        let (supervisor, lends) = (device.supervisor.take(), settings.lends);
+        // Those of the daemon before, which are in its file yet.
+        let absent = match &device.leases {
+            None if door.follows => Absent::of(settings),
+            // An address that is asked for is answered by packets.
+            _ => Absent::nobody(),
+        };
+        let switch = Switch::new(device, cable, door, absent, lends, asked, counters.clone())?;
         Ok(Daemon {
             switch,
             keeper,
             publisher: Publisher::create(&settings.socket),
+            supervisor,
             parker,
             stop,
             counters,
@@ -272,12 +282,22 @@ impl Daemon {
             mut switch,
             keeper,
             mut publisher,
+            supervisor,
             parker,
             ..
         } = self;
+        if let Some(supervisor) = &supervisor {
+            supervisor.ready();
+        }
         let done = switch.run(&parker, &mut publisher);
+        if let Some(supervisor) = &supervisor {
+            supervisor.stopping();
+        }
         // Its file before its socket: what has a socket has figures.
-        drop(publisher);
+        match switch.door.is_left {
+            true => publisher.leaves(),
+            false => drop(publisher),
+        }
         drop(switch);
         keeper.end();
         done

@@ -36,6 +36,13 @@ impl Publisher {
         }
     }
 
+    /// The last figures stay, for the next daemon.
+    pub(crate) fn leaves(self) {
+        if let Some(board) = self.board {
+            board.leave();
+        }
+    }
+
     pub(crate) fn show(&mut self, counters: &Counters, members: &mut [Option<Box<Member>>]) {
         let Some(board) = &mut self.board else {
             return;

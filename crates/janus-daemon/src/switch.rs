@@ -15,6 +15,7 @@ use janus_wire::{Link, MacAddr, classify};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use crate::absent::Absent;
 use crate::check::{Identity, Verdict};
 use crate::door::Door;
 use crate::groups::Way;
@@ -69,6 +70,7 @@ pub(crate) struct Switch {
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) expires: Option<Instant>,
     pub(crate) quiet_until: Option<Instant>,
+    pub(crate) absent: Absent,
 }
 
 impl Switch {
@@ -76,6 +78,7 @@ impl Switch {
         device: OpenDevice,
         cable: Box<dyn Queue>,
         door: Door,
+        absent: Absent,
         lends: u32,
         (stop, leased): (Arc<AtomicBool>, Option<Leased>),
         counters: Arc<Counters>,
@@ -128,12 +131,14 @@ impl Switch {
             stop,
             expires: None,
             quiet_until,
+            absent,
         })
     }
 
     /// Until it is stopped.
     pub(crate) fn run(&mut self, parker: &Parker, publisher: &mut Publisher) -> io::Result<()> {
         let (mut idle, mut turns) = (Idle::default(), 0_u32);
+        self.absent.are_waited_for();
         while !self.stop.load(Ordering::Acquire) {
             let worked = self.turn() > 0;
             turns = turns.wrapping_add(1);
@@ -183,6 +188,9 @@ impl Switch {
     }
 
     fn device_turn(&mut self) -> usize {
+        if self.absent.until().is_some() {
+            return 0;
+        }
         let mut batch = Batch::new();
         self.device.rx_burst(&mut self.stock.pool, &mut batch);
         let count = batch.len();
@@ -573,7 +581,8 @@ impl Switch {
 
     /// Whether everything that could wake it will.
     fn arms(&mut self) -> bool {
-        if !self.device.arm() || !self.cable.arm() {
+        let is_carried = self.absent.until().is_none();
+        if is_carried && !self.device.arm() || !self.cable.arm() {
             return false;
         }
         for slot in 0..self.places {
@@ -595,7 +604,8 @@ impl Switch {
     fn sleep(&mut self, parker: &Parker) -> io::Result<()> {
         let now = Instant::now();
         let due = self.expires.into_iter().chain(self.resets.due());
-        let due = due.chain(self.refuses_next()).min();
+        let held_until = self.absent.until();
+        let due = due.chain(self.refuses_next()).chain(held_until).min();
         let left = due.map(|at| at.saturating_duration_since(now));
         let bell = parker.bell();
         bell.arm();
@@ -608,7 +618,8 @@ impl Switch {
             PollFd::new(&self.door, PollFlags::IN),
             PollFd::from_borrowed_fd(bell.fd(), PollFlags::IN),
         ];
-        let queues = [&self.device, &self.cable].into_iter();
+        let device = held_until.is_none().then_some(&self.device);
+        let queues = device.into_iter().chain([&self.cable]);
         for fd in queues.filter_map(|queue| queue.wait_fd()) {
             polled.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
         }

@@ -144,6 +144,7 @@ pub use janus_macros::test;
 pub use config::{
     CORES_MAX, Cidr, ConfigError, DaemonMemory, Effective, Origin, Placement, manual,
 };
+pub use control::supervisor::Supervisor;
 pub use dhcp::Lease;
 pub use janus_io::faults::{FaultCounters, Faults, WayCounters};
 pub use janus_io::member::Permit;

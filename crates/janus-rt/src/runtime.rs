@@ -588,8 +588,9 @@ impl Builder {
     /// As for [`build`](Builder::build); also for the portal, which is no device.
     pub fn open_device(self, lends: u32) -> Result<OpenDevice, BuildError> {
         let mut one = self.cores(1);
+        let supervisor = one.supervisor();
         let (settings, _) = one.sources().read()?;
-        launch::open_device(&settings, one.backend, lends)
+        launch::open_device(&settings, one.backend, supervisor, lends)
     }
 
     /// Reads file and environment, key by key; what this builder was told goes before that. Nothing is opened.
@@ -598,6 +599,13 @@ impl Builder {
     /// For whatever [`build`](Builder::build) would not understand.
     pub fn effective(mut self) -> Result<Effective, ConfigError> {
         Ok(self.sources().read()?.1)
+    }
+
+    fn supervisor(&self) -> Option<Supervisor> {
+        match self.ignore_environment {
+            true => None,
+            false => Supervisor::of_the_environment(),
+        }
     }
 
     /// Where its settings come from.
@@ -613,7 +621,7 @@ impl Builder {
     /// Like [`build`](Builder::build), on any clock.
     pub(crate) fn prepare(mut self, clock: Clock) -> Result<Prepared, BuildError> {
         let sources = self.sources();
-        let supervisor = (!self.ignore_environment).then(Supervisor::of_the_environment);
+        let supervisor = self.supervisor();
         let (settings, effective) = match self.seated {
             None => sources.read()?,
             Some(seated) => seated.settings(&sources)?,
@@ -624,7 +632,7 @@ impl Builder {
         let prepared = Prepared::open(settings, self.backend, tcp, warnings, told, clock)?;
         let shared = prepared.shared();
         shared.slots.get(|| Reloading::new(sources, effective));
-        if let Some(supervisor) = supervisor.flatten() {
+        if let Some(supervisor) = supervisor {
             let _first = shared.ending.supervisor.set(supervisor);
         }
         Ok(prepared)

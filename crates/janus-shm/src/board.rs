@@ -158,6 +158,11 @@ impl Board {
         }
         count.store(next, Ordering::Release);
     }
+
+    /// Its file stays, as that of a process which is killed does.
+    pub fn leave(mut self) {
+        self.path.clear();
+    }
 }
 
 impl Drop for Board {

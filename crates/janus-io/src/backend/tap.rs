@@ -4,6 +4,7 @@
 //! business.
 
 mod claim;
+mod inherited;
 mod interface;
 mod offload;
 mod rx_scatter;
@@ -22,6 +23,7 @@ use rustix::io::Errno;
 use crate::counter::Counter;
 use crate::queue::{Backend, Batch, Caps, DeviceLosses, LossesFn, Queue, check_queues, retire};
 use claim::Claim;
+pub use inherited::interface_of;
 pub use interface::{Interface, interface};
 use offload::OffloadQueue;
 
@@ -35,7 +37,8 @@ pub const MAX_MTU: u16 = SLOT_SIZE as u16 - HEADROOM - janus_wire::ethernet::LEN
 /// Which interface to open, and how to set up the kernel's side of it.
 #[derive(Clone, Debug)]
 pub struct Tap {
-    /// Name of the interface; made if it does not exist, and gone again with this process if so.
+    /// Name of the interface; made if it does not exist, and gone again with this process if so. A queue of it that a service manager has
+    /// kept for this process (sd_listen_fds(3)) is taken first.
     pub name: String,
     /// The kernel's own address on it and the length of the network's prefix. `None` leaves addresses, MTU and state
     /// as they are, for an interface that somebody else has set up.
@@ -121,8 +124,18 @@ impl Backend for Tap {
         } else {
             Claim::alone(&self.name)?
         });
-        let attached = interface::has_carrier(&self.name);
-        for _ in 0..queues {
+        let left = inherited::take(&self.name);
+        // By ourselves, where queues are left.
+        let attached = left.is_empty() && interface::has_carrier(&self.name);
+        for (queue, fd) in left.into_iter().take(queues) {
+            offloads &= interface::knows_offloads(&fd);
+            if queue.headers != offloads {
+                return Err(inherited::is_of_another_kind(&self.name));
+            }
+            take_large(&fd, &self.name, queues, offloads)?;
+            fds.push(fd);
+        }
+        for _ in fds.len()..queues {
             let (fd, offered) = attach(&self.name, queues, offloads)?;
             offloads = offered;
             fds.push(fd);
@@ -210,11 +223,15 @@ fn attach(name: &str, queues: usize, offloads: bool) -> io::Result<(OwnedFd, boo
         other => other,
     }
     .map_err(|errno| explain(errno, Step::Attach, name, queues))?;
-    let told = interface::take_large(&fd, offloads);
-    if offloads {
-        told.map_err(|errno| explain(errno, Step::Attach, name, queues))?;
-    }
+    take_large(&fd, name, queues, offloads)?;
     Ok((fd, offloads))
+}
+
+fn take_large(fd: &OwnedFd, name: &str, queues: usize, offloads: bool) -> io::Result<()> {
+    match interface::take_large(fd, offloads) {
+        Err(errno) if offloads => Err(explain(errno, Step::Attach, name, queues)),
+        _ => Ok(()),
+    }
 }
 
 /// Where opening an interface can fail.

@@ -2,14 +2,21 @@
 //! who names a socket in `NOTIFY_SOCKET` (sd_notify(3)).
 
 use std::ffi::OsStr;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
-pub(crate) struct Supervisor {
+/// The service manager that started this program, if it wants to be told how it is.
+#[derive(Debug)]
+pub struct Supervisor {
     socket: UnixDatagram,
     at: SocketAddr,
     ready: AtomicBool,
@@ -44,23 +51,50 @@ impl Supervisor {
     }
 
     /// Connections are served.
-    pub(crate) fn ready(&self) {
+    pub fn ready(&self) {
         if !self.ready.swap(true, Ordering::AcqRel) {
             self.say("READY=1");
         }
     }
 
-    /// The runtime ends.
-    pub(super) fn stopping(&self) {
+    /// The end begins.
+    pub fn stopping(&self) {
         if !self.stopping.swap(true, Ordering::AcqRel) {
             self.say("STOPPING=1");
         }
     }
 
+    /// It keeps the descriptor by this name, and gives it to the program's successor, in the place of those that it has kept so before.
+    pub(crate) fn keep(&self, name: &str, fd: BorrowedFd<'_>) {
+        self.say(&format!("FDSTOREREMOVE=1\nFDNAME={name}"));
+        self.say_with(&format!("FDSTORE=1\nFDNAME={name}"), &[fd]);
+    }
+
     fn say(&self, what: &str) {
-        if let Err(error) = self.socket.send_to_addr(what.as_bytes(), &self.at) {
+        self.say_with(what, &[]);
+    }
+
+    fn say_with(&self, what: &str, fds: &[BorrowedFd<'_>]) {
+        if let Err(error) = self.send(what.as_bytes(), fds) {
             eprintln!("janus: {VARIABLE} could not be told {what}: {error}");
         }
+    }
+
+    fn send(&self, what: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.socket.connect_addr(&self.at)?;
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut room);
+        if !fds.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(fds));
+        }
+        let flags = SendFlags::NOSIGNAL;
+        sendmsg(
+            self.socket.as_fd(),
+            &[IoSlice::new(what)],
+            &mut control,
+            flags,
+        )?;
+        Ok(())
     }
 }
 

@@ -21,7 +21,7 @@ use std::time::Duration;
 use janus_csb::{Balancer, Phase, ShardEnd};
 use janus_io::exception::Ours;
 use janus_io::park::{Parker, Unparker};
-use janus_io::{IoCore, Queue, aside};
+use janus_io::{IoCore, Queue, aside, tap};
 use janus_mem::{Depot, Growth, Toucher};
 use janus_tcp::Interface;
 
@@ -36,6 +36,7 @@ use crate::control::datagrams::Datagrams;
 use crate::control::ending::Ending;
 use crate::control::mailbox::ControlMailbox;
 use crate::control::signals::Signals;
+use crate::control::supervisor::Supervisor;
 use crate::control::watch::Watch;
 use crate::control::watchdog::Watchdog;
 use crate::control::{Control, Passage};
@@ -78,6 +79,8 @@ pub struct OpenDevice {
     pub interface: Interface,
     /// How to ask for an address, where the settings say so (`address = "dhcp"`).
     pub leases: Option<Leases>,
+    /// Is to be told when packets are carried, and keeps a TAP interface's queue meanwhile if this program is started again.
+    pub supervisor: Option<Supervisor>,
 }
 
 /// How the address of an open device is asked for, which is left to who has opened it.
@@ -122,6 +125,7 @@ fn with_buffers(
 pub(super) fn open_device(
     settings: &Settings,
     backend: Option<BackendChoice>,
+    supervisor: Option<Supervisor>,
     lends: u32,
 ) -> Result<OpenDevice, BuildError> {
     let growth = Growth::Ahead(Toucher::spawn().map_err(BuildError::system)?);
@@ -147,6 +151,11 @@ pub(super) fn open_device(
     }
     let queue = device.queues.into_iter().next();
     let queue = queue.ok_or_else(|| BuildError::Device("the device has no queue".into()))?;
+    if let (Some(supervisor), Some(fd)) = (&supervisor, queue.wait_fd())
+        && let Some(interface) = tap::interface_of(fd)
+    {
+        supervisor.keep(&interface, fd);
+    }
     let leases = settings.address.dhcp.then(|| Leases {
         wait: settings.dhcp_wait,
         file: settings.dhcp_file.clone(),
@@ -158,6 +167,7 @@ pub(super) fn open_device(
         memory,
         interface: device.interface,
         leases,
+        supervisor,
     })
 }
 

@@ -1,9 +1,10 @@
 //! One core's four rings: empty buffers out and received packets in, packets to send out and sent buffers in.
 
+use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use janus_mem::{Depot, HEADROOM, LOOPED, Pool, Posted, RETURNS, TURNED, TURNED_LOOPED};
+use janus_mem::{Depot, Frame, HEADROOM, LOOPED, Pool, Posted, RETURNS, TURNED, TURNED_LOOPED};
 use janus_shm::{Consumer, Descriptor, Producer, Violation};
 use rustix::fd::BorrowedFd;
 
@@ -44,6 +45,10 @@ pub(super) struct MemberQueue {
     kept_awake: u32,
     /// How far what a daemon before had has come home. `None`: all of it has.
     homecoming: Option<usize>,
+    /// Received from a daemon before, and not looked at yet.
+    late: VecDeque<Frame>,
+    /// To be sent when there is a daemon: at most as many as a ring holds.
+    unsent: VecDeque<Frame>,
     counters: Arc<MemberCounters>,
 }
 
@@ -65,6 +70,8 @@ impl MemberQueue {
             slept: false,
             kept_awake: 0,
             homecoming: None,
+            late: VecDeque::new(),
+            unsent: VecDeque::new(),
             counters,
         }
     }
@@ -86,23 +93,30 @@ impl MemberQueue {
         let next = self.berth.take();
         let before = std::mem::replace(&mut self.ends, next);
         if !self.berth.has_the_first() {
-            self.keeps_its_own(before);
+            self.outlives(before);
         }
         self.homecoming = Some(0);
         self.posted.lacks(0);
     }
 
-    /// The daemon that lent buffers is gone. Those that this program had are its own from now on: also what came and was not looked at, and
-    /// what was given and not taken.
-    fn keeps_its_own(&mut self, before: Option<Ends>) {
-        let mut own = Vec::new();
+    /// The daemon is gone. What came of it is looked at yet, and what it has not taken is for the next. Buffers that it lent to this program are
+    /// the program's own from now on: also those that were given and not taken.
+    fn outlives(&mut self, before: Option<Ends>) {
+        let mut given = Vec::new();
         if let Some(mut ends) = before {
             while let Ok(Some(it)) = ends.rx.take() {
-                own.push(it);
+                self.late
+                    .extend(arrived(&mut self.held, it, &self.counters));
             }
-            own.extend(ends.fill.untaken().unwrap_or_default());
+            // Before what had no room in the ring yet.
+            for it in ends.tx.untaken().unwrap_or_default().iter().rev() {
+                if let Some(frame) = self.held.sent(it.offset) {
+                    self.unsent.push_front(frame);
+                }
+            }
+            given = ends.fill.untaken().unwrap_or_default();
         }
-        let lost = (self.held).keeps_its_own(own.iter().map(|it| it.offset));
+        let lost = (self.held).keeps_its_own(given.iter().map(|it| it.offset));
         self.depot.give_up(lost);
     }
 
@@ -132,6 +146,11 @@ impl MemberQueue {
     }
 
     fn receive(&mut self, pool: &mut Pool, out: &mut Batch) -> Result<(), Violation> {
+        while !out.is_full()
+            && let Some(frame) = self.late.pop_front()
+        {
+            let _ = out.push(frame);
+        }
         let Some(ends) = self.ends.as_mut().filter(|_| self.homecoming.is_none()) else {
             return Ok(());
         };
@@ -140,15 +159,9 @@ impl MemberQueue {
         }
         for _ in 0..out.room() {
             let Some(it) = ends.rx.take()? else { break };
-            match self.held.received(it.offset, it.len) {
-                Some(mut frame) => {
-                    for (theirs, ours) in MARKS {
-                        frame.tag |= if it.tag & theirs != 0 { ours } else { 0 };
-                    }
-                    frame.buf.prefetch();
-                    let _ = out.push(frame);
-                }
-                None => self.counters.strange.add_shared(1),
+            if let Some(frame) = arrived(&mut self.held, it, &self.counters) {
+                frame.buf.prefetch();
+                let _ = out.push(frame);
             }
         }
         ends.rx.publish();
@@ -221,12 +234,15 @@ impl MemberQueue {
         let Some(ends) = &mut self.ends else {
             return Ok(());
         };
-        if frames.is_empty() {
+        let wanted = self.unsent.len() + frames.len();
+        if wanted == 0 {
             return Ok(());
         }
-        let room = ends.tx.room_for(frames.len() as u32)? as usize;
-        let take = frames.len().min(room).min(done.room());
-        for frame in frames.pull().take(take) {
+        let room = ends.tx.room_for(wanted as u32)? as usize;
+        let mut take = room.min(done.room());
+        let late = self.unsent.len().min(take);
+        take -= late;
+        for frame in self.unsent.drain(..late).chain(frames.pull().take(take)) {
             let marks = BACK.iter().filter(|(ours, _)| frame.tag & ours != 0);
             let tag = marks.fold(0, |tag, (_, theirs)| tag | theirs);
             match self.held.send(frame) {
@@ -245,6 +261,34 @@ impl MemberQueue {
         }
         Ok(())
     }
+
+    /// There is no daemon: frames wait for the next, and those for which there is no room are lost, as on a cable that is pulled out.
+    fn wait_for_a_daemon(&mut self, pool: &mut Pool, frames: &mut Batch, done: &mut Batch) {
+        let most = self.berth.depth() as usize;
+        let room = most.saturating_sub(self.unsent.len()) + done.room();
+        let count = frames.len().min(room);
+        for frame in frames.pull().take(count) {
+            if self.unsent.len() < most {
+                self.unsent.push_back(frame);
+            } else {
+                self.counters.lost_no_daemon.add_shared(1);
+                retire(frame, pool, done);
+            }
+        }
+    }
+}
+
+/// A frame that the daemon has received.
+#[inline]
+fn arrived(held: &mut Held, it: Descriptor, counters: &MemberCounters) -> Option<Frame> {
+    let Some(mut frame) = held.received(it.offset, it.len) else {
+        counters.strange.add_shared(1);
+        return None;
+    };
+    for (theirs, ours) in MARKS {
+        frame.tag |= if it.tag & theirs != 0 { ours } else { 0 };
+    }
+    Some(frame)
 }
 
 impl Queue for MemberQueue {
@@ -265,13 +309,7 @@ impl Queue for MemberQueue {
             return;
         }
         if self.ends.is_none() {
-            // As on a cable that is pulled out.
-            let take = frames.len().min(done.room());
-            for frame in frames.pull().take(take) {
-                self.counters.lost_no_daemon.add_shared(1);
-                retire(frame, pool, done);
-            }
-            return;
+            return self.wait_for_a_daemon(pool, frames, done);
         }
         // Frames first; what is given back makes room for more.
         let sent = self
@@ -288,7 +326,7 @@ impl Queue for MemberQueue {
     }
 
     fn arm(&mut self) -> bool {
-        if self.berth.is_behind() || self.homecoming.is_some() {
+        if self.berth.is_behind() || self.homecoming.is_some() || !self.late.is_empty() {
             return false;
         }
         let sending = self.held.sending > 0;

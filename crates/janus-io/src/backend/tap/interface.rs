@@ -12,6 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 const TUNSETIFF: Opcode = 0x4004_54ca;
 const TUNGETFEATURES: Opcode = 0x8004_54cf;
+const TUNGETIFF: Opcode = 0x8004_54d2;
 const TUNSETOFFLOAD: Opcode = 0x4004_54d0;
 const SIOCGIFFLAGS: Opcode = 0x8913;
 const SIOCSIFFLAGS: Opcode = 0x8914;
@@ -162,6 +163,27 @@ pub(super) fn attach(
         .with(flags.to_ne_bytes())
         .call::<TUNSETIFF>(fd)?;
     Ok(())
+}
+
+/// What a descriptor is attached to.
+pub(super) struct Queue {
+    pub(super) interface: String,
+    /// Headers that speak of offloads stand before its frames.
+    pub(super) headers: bool,
+}
+
+/// Asks the kernel for it. BADFD if it is attached to nothing, another error if it is nothing that could be.
+pub(super) fn queue_of(fd: impl AsFd) -> Result<Queue, Errno> {
+    let nameless = IfReq {
+        name: [0; NAME_SIZE],
+        value: [0; 24],
+    };
+    let asked = nameless.call::<TUNGETIFF>(fd)?;
+    let name = asked.name.split(|byte| *byte == 0).next();
+    Ok(Queue {
+        interface: String::from_utf8_lossy(name.unwrap_or_default()).into_owned(),
+        headers: asked.u16() & IFF_VNET_HDR != 0,
+    })
 }
 
 /// Whether this kernel's TUN device can speak of offloads.
