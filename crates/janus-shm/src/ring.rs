@@ -207,6 +207,16 @@ impl Producer {
         all.collect()
     }
 
+    /// What was put in last, taken out or not: as much as the ring has places for. Before it was full once, places that are empty too.
+    #[must_use]
+    pub fn last(&self) -> Vec<Descriptor> {
+        let places = self.place.entries;
+        let all = (1..=places).map(|back| self.place.read(self.tail.wrapping_sub(back)));
+        let mut all: Vec<Descriptor> = all.flatten().collect();
+        all.reverse();
+        all
+    }
+
     /// Shows the consumer all that was put in. Whether it sleeps and is to be rung, once.
     #[inline]
     #[must_use = "a consumer that sleeps is to be rung"]

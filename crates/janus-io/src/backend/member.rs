@@ -35,7 +35,7 @@ pub const MAX_MTU: u16 = SLOT_SIZE as u16 - janus_mem::HEADROOM - ethernet::LEN 
 /// Entries of each ring, if there are buffers enough for that.
 const DEPTH: u32 = 1024;
 const DEPTH_MIN: u32 = 64;
-/// All queues together may keep this part of the buffers for receiving.
+/// All queues together may keep this part of the buffers for receiving, and while there is no daemon another for sending.
 const SHARE: u32 = 4;
 
 /// Counts of what the queues could not do.

@@ -17,12 +17,14 @@ use rustix::net::{Shutdown, shutdown};
 use super::addresses::Addresses;
 use super::greeted::{Greeted, hello, hung_up};
 use super::queue::Ends;
-use super::{MemberCounters, Wishes};
+use super::{MemberCounters, SHARE, Wishes};
 
 /// How long one answer may take.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// How long a daemon that hangs is waited for at the end.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// As many answers as a core may be about to give when its daemon ends: more than it has received and not looked at.
+const UNSENT_MAX: u32 = 8192;
 /// Ports that were given back and are remembered.
 const RELEASED_MAX: usize = 64;
 /// Pauses between attempts, at least and at most; in between a part of the time that it has taken so far, so that a daemon that comes soon is not waited for
@@ -172,6 +174,11 @@ impl Line {
     /// Entries of each ring.
     pub(super) fn depth(&self) -> u32 {
         1 << self.packets.log2
+    }
+
+    /// Frames of each queue that wait for a daemon at most.
+    fn unsent_max(&self) -> u32 {
+        (self.wishes.buffers / (SHARE * self.wishes.queues as u32)).min(UNSENT_MAX)
     }
 
     pub(super) fn berth(self: &Arc<Line>, number: usize) -> Berth {
@@ -479,6 +486,10 @@ impl Berth {
 
     pub(super) fn depth(&self) -> u32 {
         self.line.depth()
+    }
+
+    pub(super) fn unsent_max(&self) -> u32 {
+        self.line.unsent_max()
     }
 
     fn place(&self) -> &Place {

@@ -1,6 +1,6 @@
 //! One core's four rings: empty buffers out and received packets in, packets to send out and sent buffers in.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub(super) struct MemberQueue {
     homecoming: Option<usize>,
     /// Received from a daemon before, and not looked at yet.
     late: VecDeque<Frame>,
-    /// To be sent when there is a daemon: at most as many as a ring holds.
+    /// To be sent when there is a daemon.
     unsent: VecDeque<Frame>,
     counters: Arc<MemberCounters>,
 }
@@ -99,17 +99,20 @@ impl MemberQueue {
         self.posted.lacks(0);
     }
 
-    /// The daemon is gone. What came of it is looked at yet, and what it has not taken is for the next. Buffers that it lent to this program are
-    /// the program's own from now on: also those that were given and not taken.
+    /// The daemon is gone. What came of it is looked at yet, and what it has not said to be sent is for the next: a packet that goes out twice does
+    /// no harm. Buffers that it lent to this program are the program's own from now on: also those that were given and not taken.
     fn outlives(&mut self, before: Option<Ends>) {
         let mut given = Vec::new();
         if let Some(mut ends) = before {
             while let Ok(Some(it)) = ends.rx.take() {
-                self.late
-                    .extend(arrived(&mut self.held, it, &self.counters));
+                self.late.extend(arrived(&mut self.held, it, &self.counters));
+            }
+            let mut sent = HashSet::new();
+            while let Ok(Some(it)) = ends.done.take() {
+                sent.insert(it.offset);
             }
             // Before what had no room in the ring yet.
-            for it in ends.tx.untaken().unwrap_or_default().iter().rev() {
+            for it in ends.tx.last().iter().rev().filter(|it| !sent.contains(&it.offset)) {
                 if let Some(frame) = self.held.sent(it.offset) {
                     self.unsent.push_front(frame);
                 }
@@ -264,7 +267,7 @@ impl MemberQueue {
 
     /// There is no daemon: frames wait for the next, and those for which there is no room are lost, as on a cable that is pulled out.
     fn wait_for_a_daemon(&mut self, pool: &mut Pool, frames: &mut Batch, done: &mut Batch) {
-        let most = self.berth.depth() as usize;
+        let most = self.berth.unsent_max() as usize;
         let room = most.saturating_sub(self.unsent.len()) + done.room();
         let count = frames.len().min(room);
         for frame in frames.pull().take(count) {
