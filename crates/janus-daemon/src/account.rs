@@ -4,6 +4,8 @@ use std::time::SystemTime;
 
 use janus_shm::Peer;
 
+use crate::Counters;
+use crate::member::Crossed;
 use crate::statistics::{Traffic, to_millis};
 
 #[derive(Debug)]
@@ -35,5 +37,23 @@ impl Account {
             refused: 0,
             limited: 0,
         }
+    }
+}
+
+impl Counters {
+    /// A frame of this length has crossed to a member, or not.
+    #[inline]
+    pub(crate) fn crossed(&self, to: &mut Account, len: usize, crossed: Crossed) {
+        match crossed {
+            Crossed::Waits => return,
+            Crossed::Not => {
+                to.lost_no_buffer += 1;
+                return self.lost_no_buffer.add(1);
+            }
+            Crossed::Copied => {}
+            Crossed::Handed => self.uncopied.add(1),
+        }
+        to.received.add(len);
+        self.to_members.add(1);
     }
 }

@@ -323,6 +323,7 @@ impl Switch {
         if was_ready || end == End::CutOff {
             counter.add(1);
         }
+        member.lets_go(&mut self.stock);
         self.ports.gone(slot, kept);
         self.pieces.forget(slot);
         // Nothing is reset while members of a daemon before may come.

@@ -1,6 +1,6 @@
 //! One member, as the daemon sees it: what it has said, its memory, its rings. Whatever it can write is read once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -29,6 +29,8 @@ pub(crate) const MEMORY_MAX: u64 = 1 << 30;
 const JOINS_WITHIN: Duration = Duration::from_secs(5);
 /// Buffers that were sent, for which a member is woken before there is time for it.
 const SENT_AT_ONCE: u32 = 8;
+/// Frames of one core that wait for buffers: as many as come for it while it does something else for a millisecond or two.
+const WAITING_MAX: usize = 4096;
 /// Claims of one member.
 pub(crate) const CLAIMS_MAX: usize = 4096;
 
@@ -49,6 +51,8 @@ pub(crate) struct Core {
     pub(crate) tx: Consumer,
     pub(crate) done: Producer,
     pub(crate) bell: Bell,
+    /// Frames that there was no buffer for, as a device would have them in its queue, with their tags.
+    waiting: VecDeque<(Frame, u32)>,
     /// Packets were put in that it has not been told of.
     fresh: bool,
     /// Frames of lent buffers that the device has: each will want room in `done`.
@@ -60,6 +64,8 @@ pub(crate) struct Core {
 pub(crate) enum Crossed {
     /// It has given no buffer for it.
     Not,
+    /// Until it has given one.
+    Waits,
     Copied,
     /// In the buffer that it was in.
     Handed,
@@ -226,6 +232,7 @@ impl Member {
             tx: Consumer::new(rings.clone(), tx, log2)?,
             done: Producer::new(rings.clone(), done, log2)?,
             bell: Bell::new(bell),
+            waiting: VecDeque::new(),
             fresh: false,
             flying: 0,
         });
@@ -242,7 +249,7 @@ impl Member {
         Ok(())
     }
 
-    /// Gives it a frame: its buffer, if the member borrows, else a copy.
+    /// Gives it a frame, now or once there is a buffer for it.
     #[inline]
     pub(crate) fn deliver(
         &mut self,
@@ -259,31 +266,47 @@ impl Member {
                 return Ok(Crossed::Not);
             }
         };
-        let Some(mut into) = core.fill.take()? else {
-            stock.pool.free(frame.buf);
-            return Ok(Crossed::Not);
-        };
-        (into.len, into.tag) = (u32::from(frame.len), tag);
-        let mut crossed = Crossed::Copied;
-        match &self.memory {
-            Memory::Own(memory) => {
-                memory.write(into.offset, frame.data())?;
-                stock.pool.free(frame.buf);
-            }
-            Memory::Lent(borrower) => {
-                // Before it can be another's: should the daemon end here, the member is not to take it for its own.
-                core.fill.publish();
-                let given = stock.exchange(into.offset, frame, *borrower);
-                let given = given.ok_or(Breach::Words("it gives what it does not have"))?;
-                (into.offset, crossed) = given;
-            }
-            Memory::None => return Ok(Crossed::Not),
+        if core.waiting.is_empty()
+            && let Some(into) = core.fill.take()?
+        {
+            return core.hand_over(into, (frame, tag), &self.memory, stock);
         }
-        core.fresh = true;
-        // There is room for each buffer that it has given, unless it gives some twice.
-        match core.rx.put(into)? {
-            true => Ok(crossed),
-            false => Ok(Crossed::Not),
+        if core.waiting.len() < WAITING_MAX && stock.may_wait() {
+            core.waiting.push_back((frame, tag));
+            return Ok(Crossed::Waits);
+        }
+        stock.pool.free(frame.buf);
+        Ok(Crossed::Not)
+    }
+
+    /// Gives it a frame that has waited, if there is a buffer for one: its length.
+    pub(crate) fn catches_up(
+        &mut self,
+        stock: &mut Stock,
+    ) -> Result<Option<(usize, Crossed)>, Breach> {
+        for core in &mut self.cores {
+            if let Some((frame, _)) = core.waiting.front()
+                && let Some(into) = core.fill.take()?
+            {
+                let len = frame.len.into();
+                let next = core.waiting.pop_front().expect("it is the first");
+                stock.waited(1);
+                let crossed = core.hand_over(into, next, &self.memory, stock)?;
+                return Ok(Some((len, crossed)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// It is gone, and has no use for what waits.
+    pub(crate) fn lets_go(&mut self, stock: &mut Stock) {
+        for (frame, _) in self
+            .cores
+            .iter_mut()
+            .flat_map(|core| core.waiting.drain(..))
+        {
+            stock.waited(1);
+            stock.pool.free(frame.buf);
         }
     }
 
@@ -317,10 +340,10 @@ impl Member {
         }
     }
 
-    /// The daemon is about to sleep. False: there is something to send.
+    /// The daemon is about to sleep. False: there is something to send, or a buffer for what waits.
     pub(crate) fn arm(&mut self) -> Result<bool, Violation> {
         for core in &mut self.cores {
-            if !core.tx.arm()? {
+            if !core.tx.arm()? || !core.waiting.is_empty() && !core.fill.arm()? {
                 return Ok(false);
             }
         }
@@ -328,7 +351,10 @@ impl Member {
     }
 
     pub(crate) fn disarm(&mut self) {
-        self.cores.iter_mut().for_each(|core| core.tx.disarm());
+        for core in &mut self.cores {
+            core.tx.disarm();
+            core.fill.disarm();
+        }
     }
 
     /// Whether it has asked and not joined for too long: others may want its place.
@@ -358,6 +384,39 @@ pub(crate) fn has_ended(process: &OwnedFd) -> bool {
 }
 
 impl Core {
+    /// Puts a frame into a buffer that it has given, or in that one's place if it borrows.
+    #[inline]
+    fn hand_over(
+        &mut self,
+        mut into: Descriptor,
+        (frame, tag): (Frame, u32),
+        memory: &Memory,
+        stock: &mut Stock,
+    ) -> Result<Crossed, Breach> {
+        (into.len, into.tag) = (u32::from(frame.len), tag);
+        let mut crossed = Crossed::Copied;
+        match memory {
+            Memory::Own(memory) => {
+                memory.write(into.offset, frame.data())?;
+                stock.pool.free(frame.buf);
+            }
+            Memory::Lent(borrower) => {
+                // Before it can be another's: should the daemon end here, the member is not to take it for its own.
+                self.fill.publish();
+                let given = stock.exchange(into.offset, frame, *borrower);
+                let given = given.ok_or(Breach::Words("it gives what it does not have"))?;
+                (into.offset, crossed) = given;
+            }
+            Memory::None => return Ok(Crossed::Not),
+        }
+        self.fresh = true;
+        // There is room for each buffer that it has given, unless it gives some twice.
+        match self.rx.put(into)? {
+            true => Ok(crossed),
+            false => Ok(Crossed::Not),
+        }
+    }
+
     /// Number of buffers that are given and hold nothing yet. What is wrong with their ring is heard of where it is used.
     pub(crate) fn buffers(&mut self) -> u64 {
         self.fill.waiting().unwrap_or(0).into()

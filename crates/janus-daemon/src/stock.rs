@@ -18,6 +18,9 @@ use crate::ports::Slot;
 /// Messages of one that has left, at a time: it has nothing to say.
 const HEARD_AT_ONCE: usize = 4;
 
+/// Frames that wait have this part of all buffers at most.
+const WAITING_PART: usize = 4;
+
 pub(crate) struct Stock {
     pub(crate) pool: Pool,
     pub(crate) loans: Loans,
@@ -29,6 +32,8 @@ pub(crate) struct Stock {
     lent: BTreeMap<Borrower, u32>,
     last: u16,
     debtors: Vec<Debtor>,
+    /// Frames of all members that wait for their buffers.
+    waiting: usize,
     counters: Arc<Counters>,
 }
 
@@ -65,6 +70,7 @@ impl Stock {
             lent: BTreeMap::new(),
             last: 0,
             debtors: Vec::new(),
+            waiting: 0,
             counters,
         }
     }
@@ -144,6 +150,17 @@ impl Stock {
             let line = it.line.iter().map(AsFd::as_fd);
             line.chain(it.process.iter().map(AsFd::as_fd))
         })
+    }
+
+    /// Whether one more frame may wait for its member: members that take nothing together keep no more than a part of the buffers.
+    pub(crate) fn may_wait(&mut self) -> bool {
+        let may = self.waiting < self.pool.depot().capacity() / WAITING_PART;
+        self.waiting += usize::from(may);
+        may
+    }
+
+    pub(crate) fn waited(&mut self, frames: usize) {
+        self.waiting -= frames;
     }
 
     /// A frame of the daemon's own with the same in it.

@@ -19,7 +19,7 @@ use crate::absent::Absent;
 use crate::check::{Identity, Verdict};
 use crate::door::Door;
 use crate::groups::Way;
-use crate::member::{Breach, Crossed, Member, Memory, Stage};
+use crate::member::{Breach, Member, Memory, Stage};
 use crate::network::{self, Leased};
 use crate::ports::{KEPT, Ports, Slot};
 use crate::publisher::Publisher;
@@ -241,19 +241,10 @@ impl Switch {
             return self.stock.pool.free(frame.buf);
         };
         let len = usize::from(frame.len);
-        let crossed = match member.deliver(core, frame, tag, &mut self.stock) {
-            Ok(crossed) => crossed,
-            Err(breach) => return self.cut_off(slot, &breach),
-        };
-        if crossed == Crossed::Not {
-            member.account.lost_no_buffer += 1;
-            return self.counters.lost_no_buffer.add(1);
+        match member.deliver(core, frame, tag, &mut self.stock) {
+            Ok(crossed) => self.counters.crossed(&mut member.account, len, crossed),
+            Err(breach) => self.cut_off(slot, &breach),
         }
-        member.account.received.add(len);
-        self.counters.to_members.add(1);
-        self.counters
-            .uncopied
-            .add((crossed == Crossed::Handed).into());
     }
 
     /// Members of a daemon before are about to ask for their ports again, whose connections must not be reset meanwhile.
@@ -377,9 +368,13 @@ impl Switch {
         }
     }
 
-    /// Takes a burst of frames from each core of a member.
+    /// Takes a burst of frames from each core of a member, and gives it what has waited.
     pub(crate) fn take_from(&mut self, slot: Slot, member: &mut Member) -> Result<usize, Breach> {
         let mut count = 0;
+        while let Some((len, crossed)) = member.catches_up(&mut self.stock)? {
+            self.counters.crossed(&mut member.account, len, crossed);
+            count += 1;
+        }
         for number in 0..member.cores.len() {
             let core = &mut member.cores[number];
             if core.tx.waiting()? == 0 {

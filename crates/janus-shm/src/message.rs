@@ -8,8 +8,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 pub use network::{NAME_SERVERS_MAX, Network, ROUTES_MAX};
 
-/// The version of these messages.
-pub const VERSION: u16 = 4;
+/// The version of these messages, and of when whom a ring wakes.
+pub const VERSION: u16 = 5;
 /// Bytes of the longest message.
 pub(crate) const LEN_MAX: usize = 2_560;
 /// Bytes of the longest name.

@@ -234,9 +234,22 @@ impl Echo {
     }
 
     /// Gives the daemon each other buffer of the memory's first half.
-    pub(crate) fn fills(&mut self) {
+    pub(crate) fn fills(&mut self, bare: &Bare) {
         (0..GIVEN).for_each(|at| self.gives(at * 2 * SLOT));
-        let _ = self.fill.publish();
+        self.shows(bare);
+    }
+
+    /// A buffer that it has taken.
+    pub(crate) fn gives_again(&mut self, bare: &Bare, offset: u64) {
+        self.gives(offset);
+        self.shows(bare);
+    }
+
+    /// The daemon may have frames that wait for them.
+    fn shows(&mut self, bare: &Bare) {
+        if self.fill.publish() {
+            bare.bell.0.ring();
+        }
     }
 
     fn gives(&mut self, offset: u64) {
@@ -270,13 +283,12 @@ impl Echo {
     }
 
     /// Takes buffers back whose frames were sent, and gives them anew; how many.
-    pub(crate) fn reaps(&mut self) -> usize {
+    pub(crate) fn reaps(&mut self, bare: &Bare) -> usize {
         let mut count = 0;
         while let Some(got) = self.done.take().unwrap() {
             self.done.publish();
             assert!(self.sending.remove(&got.offset), "it was not sent");
-            self.gives(got.offset);
-            let _ = self.fill.publish();
+            self.gives_again(bare, got.offset);
             count += 1;
         }
         count
@@ -297,8 +309,7 @@ impl Echo {
             // An answer about link addresses, which all are told; or an answer of its own came too late for who had asked.
             let is_late = frame[23] == ICMP && frame.get(62..64) == Some(&port);
             assert!(frame[12..14] == [8, 6] || is_late, "{frame:?}");
-            self.gives(offset);
-            let _ = self.fill.publish();
+            self.gives_again(bare, offset);
         }
     }
 
@@ -307,7 +318,7 @@ impl Echo {
         while let Some(taken) = self.takes_own(bare) {
             self.sends_back(bare, taken);
         }
-        self.reaps();
+        self.reaps(bare);
     }
 
     /// Whether the daemon has each buffer that it was given, those apart that are on their way, and has written into no others.

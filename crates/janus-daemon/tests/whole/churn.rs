@@ -63,7 +63,7 @@ fn life(world: &World, tally: &Tally, port: u16, number: u64, random: &mut Rando
     let begin = Instant::now();
     let mut bare = Bare::new(&world.socket);
     let mut echo = Echo::new(&bare, port);
-    echo.fills();
+    echo.fills(&bare);
     bare.joins();
     bare.claims(1, true, port);
     bare.claims(2, false, port);

@@ -66,7 +66,7 @@ fn a_member_with_a_script() {
     bare.is_granted(1, port);
     bare.is_granted(2, port);
     done();
-    echo.fills();
+    echo.fills(&bare);
     done();
     let begin = Instant::now();
     let taken = loop {
@@ -79,7 +79,7 @@ fn a_member_with_a_script() {
     done();
     echo.sends_back(&bare, taken);
     done();
-    in_time("it is sent", || echo.reaps() > 0);
+    in_time("it is sent", || echo.reaps(&bare) > 0);
     done();
     bare.says(&Message::Release { number: 2 }, &[]);
     done();

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use janus::{BackendChoice, DaemonMemory};
@@ -55,12 +56,11 @@ fn a_members_figures_are_those_of_its_traffic() {
     assert_eq!((it.cores, it.buffers), (1, 0));
     assert!(it.since > before && it.since <= SystemTime::now());
     assert_eq!(it.memory, bare.packets.len() as u64);
-    // Without a buffer: the client asks for the link address meanwhile, whose answer all are told.
-    let asked = world.echoed(53, "53 lost");
-    let lost = world.shows(|it| by_hand(it).is_some_and(|it| it.lost_no_buffer > 0));
-    assert_eq!(by_hand(&lost).unwrap().received.frames, 0);
-    echo.fills();
-    bare.bell.0.ring();
+    // Without a buffer it waits: the client asks for the link address meanwhile, whose answer all are told.
+    let asked = world.echoed(53, "53 late");
+    let waits = world.shows(|it| it.counters.to_keeper.get() > 0);
+    assert_eq!(by_hand(&waits).unwrap().received.frames, 0);
+    echo.fills(&bare);
     // With buffers. What it takes it counts too.
     let begin = Instant::now();
     let (mut frames, mut bytes, mut sent) = (0, 0, (0, 0));
@@ -77,12 +77,12 @@ fn a_members_figures_are_those_of_its_traffic() {
         answered = answered.or_else(|| asked.try_recv().ok());
         assert!(begin.elapsed() < LONG, "no answer");
     }
-    assert_eq!(answered.unwrap().unwrap().0, "53 lost");
+    assert_eq!(answered.unwrap().unwrap().0, "53 late");
     let shown = world.shows(|it| by_hand(it).is_some_and(|it| it.sent.frames == sent.0));
     let it = by_hand(&shown).unwrap();
     assert_eq!((it.received.frames, it.received.bytes), (frames, bytes));
     assert_eq!((it.sent.frames, it.sent.bytes), sent);
-    assert_eq!((it.refused, it.limited), (0, 0));
+    assert_eq!((it.refused, it.limited, it.lost_no_buffer), (0, 0, 0));
     // 32 were given, and each frame that came holds one.
     assert_eq!(it.buffers, 32 - frames);
     // All together it is what the daemon counts.
@@ -91,13 +91,44 @@ fn a_members_figures_are_those_of_its_traffic() {
         it.counters.all().map(|(_, it)| it.get()) == counted
     };
     let shown = world.shows(all_shown);
-    let it = by_hand(&shown).unwrap();
     assert_eq!(shown.counters.to_members.get(), frames);
-    assert_eq!(shown.counters.lost_no_buffer.get(), it.lost_no_buffer);
     bare.leaves();
     // Its row goes with it. The daemon's row is another, of another moment.
     let left = world.shows(|it| it.members.is_empty() && it.counters.left.get() == 1);
     assert_eq!(left.counters.to_members.get(), frames, "what it did stays");
+    world.ends();
+}
+
+#[test]
+fn what_comes_without_a_buffer_waits_as_far_as_there_is_room() {
+    let world = World::new("waits");
+    let mut bare = Bare::new(&world.socket);
+    bare.joins();
+    bare.claims(1, true, 53);
+    let mut echo = Echo::new(&bare, 53);
+    let stop = world.floods(53, "53 one of many");
+    let full = world.shows(|it| it.counters.lost_no_buffer.get() > 0);
+    assert_eq!(full.counters.to_members.get(), 0);
+    stop.store(true, Ordering::Release);
+    // What came first waits, and is all given.
+    let room = (world.buffers().capacity() / 4).min(4_096);
+    echo.fills(&bare);
+    let mut taken = 0;
+    let begin = Instant::now();
+    while taken < room {
+        if let Some((offset, _)) = echo.takes(&bare) {
+            taken += 1;
+            echo.gives_again(&bare, offset);
+        }
+        assert!(begin.elapsed() < LONG, "{taken} of {room}");
+    }
+    // One that ends with its buffers full leaves nothing behind.
+    let stop = world.floods(53, "53 one of many");
+    let lost = world.counters().lost_no_buffer.get();
+    let before = full.counters.lost_no_buffer.get().max(lost);
+    world.shows(|it| it.counters.lost_no_buffer.get() > before);
+    stop.store(true, Ordering::Release);
+    bare.dies();
     world.ends();
 }
 

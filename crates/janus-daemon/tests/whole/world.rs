@@ -517,6 +517,26 @@ impl World {
         begin(&self.client, move || echoed(port, text))
     }
 
+    /// Sends datagrams there until it is told to stop.
+    pub(crate) fn floods(&self, port: u16, text: &'static str) -> Arc<AtomicBool> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stops = stop.clone();
+        drop(begin(&self.client, move || async move {
+            let socket = UdpSocket::bind("192.0.2.2:0").await.expect("a port");
+            while !stops.load(Ordering::Acquire) {
+                // Where the device is full, it goes on.
+                let _ = socket.send_to(text.as_bytes(), (OURS, port)).await;
+                janus::yield_now().await;
+            }
+        }));
+        stop
+    }
+
+    /// Buffers of the daemon's.
+    pub(crate) fn buffers(&self) -> &Depot {
+        &self.daemon.buffers
+    }
+
     /// Begins a connection on which the member of this name is asked until it is to stop.
     pub(crate) fn steady(
         &self,

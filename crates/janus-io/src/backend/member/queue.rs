@@ -105,14 +105,21 @@ impl MemberQueue {
         let mut given = Vec::new();
         if let Some(mut ends) = before {
             while let Ok(Some(it)) = ends.rx.take() {
-                self.late.extend(arrived(&mut self.held, it, &self.counters));
+                self.late
+                    .extend(arrived(&mut self.held, it, &self.counters));
             }
             let mut sent = HashSet::new();
             while let Ok(Some(it)) = ends.done.take() {
                 sent.insert(it.offset);
             }
             // Before what had no room in the ring yet.
-            for it in ends.tx.last().iter().rev().filter(|it| !sent.contains(&it.offset)) {
+            for it in ends
+                .tx
+                .last()
+                .iter()
+                .rev()
+                .filter(|it| !sent.contains(&it.offset))
+            {
                 if let Some(frame) = self.held.sent(it.offset) {
                     self.unsent.push_front(frame);
                 }
@@ -205,8 +212,9 @@ impl MemberQueue {
             }
         }
         self.posted.lacks(lacking as u32);
-        if given > 0 {
-            ends.fill.show();
+        // The daemon may have frames that wait for them.
+        if given > 0 && ends.fill.publish() {
+            self.berth.bell().ring();
         }
         Ok(())
     }
