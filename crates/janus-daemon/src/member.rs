@@ -266,7 +266,7 @@ impl Member {
                 return Ok(Crossed::Not);
             }
         };
-        if core.waiting.is_empty()
+        if (!stock.has_waiting() || core.waiting.is_empty())
             && let Some(into) = core.fill.take()?
         {
             return core.hand_over(into, (frame, tag), &self.memory, stock);

@@ -159,6 +159,11 @@ impl Stock {
         may
     }
 
+    #[inline]
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.waiting > 0
+    }
+
     pub(crate) fn waited(&mut self, frames: usize) {
         self.waiting -= frames;
     }

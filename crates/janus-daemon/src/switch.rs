@@ -371,9 +371,11 @@ impl Switch {
     /// Takes a burst of frames from each core of a member, and gives it what has waited.
     pub(crate) fn take_from(&mut self, slot: Slot, member: &mut Member) -> Result<usize, Breach> {
         let mut count = 0;
-        while let Some((len, crossed)) = member.catches_up(&mut self.stock)? {
-            self.counters.crossed(&mut member.account, len, crossed);
-            count += 1;
+        if self.stock.has_waiting() {
+            while let Some((len, crossed)) = member.catches_up(&mut self.stock)? {
+                self.counters.crossed(&mut member.account, len, crossed);
+                count += 1;
+            }
         }
         for number in 0..member.cores.len() {
             let core = &mut member.cores[number];

@@ -38,7 +38,7 @@ keys! {
     /// that are given; `auto`: the portal.
     backend: BackendName = BackendName::Auto;
 
-    /// TAP interface; made if it does not exist. Its queues get room for 8,192 packets, unless it was given a `txqueuelen`.
+    /// TAP interface; made if it does not exist. Its queues get room for 16,384 packets, unless it was given a `txqueuelen`.
     tap_name: Interface, usually "`janus0`";
 
     /// The kernel's own address on the TAP interface; `none`: it is configured elsewhere. For IPv6: `ip -6 address add`.

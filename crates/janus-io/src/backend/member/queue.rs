@@ -245,15 +245,12 @@ impl MemberQueue {
         let Some(ends) = &mut self.ends else {
             return Ok(());
         };
-        let wanted = self.unsent.len() + frames.len();
-        if wanted == 0 {
+        if frames.is_empty() {
             return Ok(());
         }
-        let room = ends.tx.room_for(wanted as u32)? as usize;
-        let mut take = room.min(done.room());
-        let late = self.unsent.len().min(take);
-        take -= late;
-        for frame in self.unsent.drain(..late).chain(frames.pull().take(take)) {
+        let room = ends.tx.room_for(frames.len() as u32)? as usize;
+        let take = frames.len().min(room).min(done.room());
+        for frame in frames.pull().take(take) {
             let marks = BACK.iter().filter(|(ours, _)| frame.tag & ours != 0);
             let tag = marks.fold(0, |tag, (_, theirs)| tag | theirs);
             match self.held.send(frame) {
@@ -271,6 +268,23 @@ impl MemberQueue {
             self.berth.bell().ring();
         }
         Ok(())
+    }
+
+    /// What has waited for this daemon goes first, as far as there is room. True: nothing waits.
+    fn catches_up(&mut self, pool: &mut Pool, done: &mut Batch) -> Result<bool, Violation> {
+        let mut late = Batch::new();
+        while let Some(frame) = self.unsent.pop_front() {
+            if let Err(frame) = late.push(frame) {
+                self.unsent.push_front(frame);
+                break;
+            }
+        }
+        self.send(pool, &mut late, done)?;
+        while let Some(frame) = late.pop() {
+            self.unsent.push_front(frame);
+        }
+        self.reap(pool, done)?;
+        Ok(self.unsent.is_empty())
     }
 
     /// There is no daemon: frames wait for the next, and those for which there is no room are lost, as on a cable that is pulled out.
@@ -321,6 +335,13 @@ impl Queue for MemberQueue {
         }
         if self.ends.is_none() {
             return self.wait_for_a_daemon(pool, frames, done);
+        }
+        if !self.unsent.is_empty() {
+            match self.catches_up(pool, done) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(violation) => return self.breaks(violation),
+            }
         }
         // Frames first; what is given back makes room for more.
         let sent = self

@@ -45,7 +45,7 @@ const ADDR_GEN_RANDOM: &str = "3";
 /// Packets for which there is room in a queue of an interface as the kernel makes it: 500 or 1,000, by its version.
 const FEW_PACKETS: u32 = 1_000;
 /// Room for a packet of each of as many connections as send at a time, after a pause of ours for example. A core takes half a million a second out.
-const MANY_PACKETS: u32 = 8_192;
+const MANY_PACKETS: u32 = 16_384;
 
 const NAME_SIZE: usize = 16;
 
