@@ -142,7 +142,7 @@ fn its_queues_have_room_for_many_packets() {
             return;
         }
         let made = tap("jns0").open(2).unwrap();
-        assert_eq!(length(), Some(8_192));
+        assert_eq!(length(), Some(16_384));
         drop(made);
         for args in [
             "tuntap add dev jns0 mode tap multi_queue",

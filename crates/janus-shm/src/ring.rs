@@ -207,7 +207,7 @@ impl Producer {
         all.collect()
     }
 
-    /// What was put in last, taken out or not: as much as the ring has places for. Before it was full once, places that are empty too.
+    /// The last entries, taken out or not, as many as the ring has places for. Before it was full once, some are of empty places.
     #[must_use]
     pub fn last(&self) -> Vec<Descriptor> {
         let places = self.place.entries;

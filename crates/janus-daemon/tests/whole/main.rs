@@ -11,6 +11,7 @@ mod lent;
 mod permits;
 mod quotas;
 mod resets;
+mod restarts;
 mod statistics;
 mod world;
 

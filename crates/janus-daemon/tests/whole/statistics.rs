@@ -110,7 +110,7 @@ fn what_comes_without_a_buffer_waits_as_far_as_there_is_room() {
     let full = world.shows(|it| it.counters.lost_no_buffer.get() > 0);
     assert_eq!(full.counters.to_members.get(), 0);
     stop.store(true, Ordering::Release);
-    // What came first waits, and is all given.
+    // Those that came first wait, and all are given.
     let room = (world.buffers().capacity() / 4).min(4_096);
     echo.fills(&bare);
     let mut taken = 0;

@@ -397,8 +397,14 @@ impl World {
 
     /// The daemon ends while it has members, and another follows.
     pub(crate) fn restart(self) -> World {
+        self.restart_after(|| {})
+    }
+
+    /// In between this is done.
+    pub(crate) fn restart_after(self, meanwhile: impl FnOnce()) -> World {
         self.daemon.ends();
         assert!(self.socket.exists(), "the next is to know");
+        meanwhile();
         let daemon = Carrier::start(self.socket.clone(), &self.limits, self.device.clone());
         World { daemon, ..self }
     }

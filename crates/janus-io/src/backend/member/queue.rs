@@ -270,7 +270,7 @@ impl MemberQueue {
         Ok(())
     }
 
-    /// What has waited for this daemon goes first, as far as there is room. True: nothing waits.
+    /// Frames that have waited for this daemon go first, as far as there is room. True: nothing waits.
     fn catches_up(&mut self, pool: &mut Pool, done: &mut Batch) -> Result<bool, Violation> {
         let mut late = Batch::new();
         while let Some(frame) = self.unsent.pop_front() {

@@ -165,7 +165,7 @@ pub(super) fn attach(
     Ok(())
 }
 
-/// What a descriptor is attached to.
+/// An interface that a descriptor is attached to, and how.
 pub(super) struct Queue {
     pub(super) interface: String,
     /// Headers that speak of offloads stand before its frames.
