@@ -128,8 +128,8 @@ impl Manager {
         }
     }
 
-    /// Starts a daemon; returns once it has said that it serves.
-    fn starts(&mut self, place: &Place) -> Running {
+    /// The command that starts one, with the queue if there is one.
+    fn daemon(&self, place: &Place) -> Command {
         let mut command = match self.kept.first() {
             None => Command::new(library::janus()),
             Some(queue) => {
@@ -141,8 +141,12 @@ impl Manager {
             }
         };
         command.env("NOTIFY_SOCKET", place.path("notify"));
-        let command = place.as_daemon(command, &format!("{OURS}/24"));
-        let mut daemon = Running::start_reading(command, "janus daemon");
+        place.as_daemon(command, &format!("{OURS}/24"))
+    }
+
+    /// Starts a daemon; returns once it has said that it serves.
+    fn starts(&mut self, place: &Place) -> Running {
+        let mut daemon = Running::start_reading(self.daemon(place), "janus daemon");
         while !self.hears() {}
         daemon.says("programs may join");
         daemon

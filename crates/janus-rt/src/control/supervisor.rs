@@ -115,9 +115,12 @@ mod tests {
             for _ in 0..2 {
                 supervisor.ready();
             }
+            supervisor.keep("janus0", heard.as_fd());
             supervisor.stopping();
             let mut told = [0; 64];
-            for expected in ["READY=1", "STOPPING=1"] {
+            let [lets_go, keeps] =
+                ["FDSTOREREMOVE", "FDSTORE"].map(|what| format!("{what}=1\nFDNAME=janus0"));
+            for expected in ["READY=1", &lets_go, &keeps, "STOPPING=1"] {
                 let len = heard.recv(&mut told).unwrap();
                 assert_eq!(&told[..len], expected.as_bytes());
             }

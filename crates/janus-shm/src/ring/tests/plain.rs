@@ -126,3 +126,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_last_entries_are_there_whether_they_were_taken_or_not() {
+    let (mut producer, mut consumer, _) = ring(2);
+    for all in numbered(1, 6).chunks(2) {
+        assert_eq!(put(&mut producer, all), Ok(2));
+        producer.show();
+        assert_eq!(take(&mut consumer, 1), Ok(all[..1].to_vec()));
+        let _ = take(&mut consumer, usize::from(all[0].tag < 5));
+        consumer.publish();
+    }
+    assert_eq!(producer.last(), numbered(3, 4));
+    assert_eq!(producer.untaken(), Ok(numbered(6, 1)));
+}
