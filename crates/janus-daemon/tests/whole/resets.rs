@@ -197,6 +197,33 @@ fn in_a_group_those_of_the_dead_are_reset_and_no_others() {
 }
 
 #[test]
+fn peers_of_a_groups_dead_that_are_members_are_reset_too() {
+    let world = World::new("within");
+    let one = world.member_of("web", 80, "one");
+    let process = Doomed(world.process_of("web", 80));
+    in_time("it serves", || {
+        world.asks(80, "").is_ok_and(|it| it == "killed: ")
+    });
+    let other = world.member(81, "other");
+    // Of the group, and not.
+    let all: Vec<_> = (0..60)
+        .map(|at| connects([&one.handle, &other.handle][at % 2], OURS, 80))
+        .collect();
+    let (dead, alive): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| it.0 == "killed: ");
+    assert!(dead.len() > 1 && alive.len() > 1);
+    let since = killed(process);
+    for (at, (_, end)) in dead.iter().enumerate() {
+        is_reset(end, since, &format!("{at} of {}", dead.len()));
+    }
+    for (name, end) in &alive {
+        assert!(end.try_recv().is_err(), "one of {name} has ended");
+    }
+    other.ends();
+    one.ends();
+    world.ends();
+}
+
+#[test]
 fn a_peer_that_is_another_member_is_reset_at_once() {
     let world = World::new("neighbors");
     let other = world.member(81, "other");
