@@ -18,7 +18,7 @@ use crate::ports::Slot;
 /// Messages of one that has left, at a time: it has nothing to say.
 const HEARD_AT_ONCE: usize = 4;
 
-/// Frames that wait have this part of all buffers at most.
+/// Frames that wait have this part of the buffers at most that are not to be lent.
 const WAITING_PART: usize = 4;
 
 pub(crate) struct Stock {
@@ -32,8 +32,9 @@ pub(crate) struct Stock {
     lent: BTreeMap<Borrower, u32>,
     last: u16,
     debtors: Vec<Debtor>,
-    /// Frames of all members that wait for their buffers.
+    /// Frames of all members that wait for their buffers, and how many may.
     waiting: usize,
+    waiting_max: usize,
     counters: Arc<Counters>,
 }
 
@@ -71,6 +72,7 @@ impl Stock {
             last: 0,
             debtors: Vec::new(),
             waiting: 0,
+            waiting_max: depot.capacity().saturating_sub(lends as usize) / WAITING_PART,
             counters,
         }
     }
@@ -154,7 +156,7 @@ impl Stock {
 
     /// Whether one more frame may wait for its member: members that take nothing together keep no more than a part of the buffers.
     pub(crate) fn may_wait(&mut self) -> bool {
-        let may = self.waiting < self.pool.depot().capacity() / WAITING_PART;
+        let may = self.waiting < self.waiting_max;
         self.waiting += usize::from(may);
         may
     }

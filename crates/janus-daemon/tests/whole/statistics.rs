@@ -8,10 +8,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use janus::{BackendChoice, DaemonMemory};
 use janus_daemon::{MemberStatistics, Statistics};
+use janus_shm::{Hello, Message, Mode};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::bare::{Bare, Echo};
-use crate::world::{LONG, World, daemon, ends_of_a_wire};
+use crate::bare::{Bare, Echo, hello};
+use crate::world::{LENDS, LONG, World, daemon, ends_of_a_wire};
 
 /// Says to a process that it is a daemon, and its socket.
 const DAEMON: &str = "DAEMON_TEST_DAEMON";
@@ -111,7 +112,7 @@ fn what_comes_without_a_buffer_waits_as_far_as_there_is_room() {
     assert_eq!(full.counters.to_members.get(), 0);
     stop.store(true, Ordering::Release);
     // Those that came first wait, and all are given.
-    let room = (world.buffers().capacity() / 4).min(4_096);
+    let room = ((world.buffers().capacity() - LENDS as usize) / 4).min(4_096);
     echo.fills(&bare);
     let mut taken = 0;
     let begin = Instant::now();
@@ -129,6 +130,45 @@ fn what_comes_without_a_buffer_waits_as_far_as_there_is_room() {
     world.shows(|it| it.counters.lost_no_buffer.get() > before);
     stop.store(true, Ordering::Release);
     bare.dies();
+    world.ends();
+}
+
+#[test]
+fn members_that_take_nothing_leave_buffers_for_others() {
+    let world = World::new("deaf");
+    let honest = world.member_with(80, "honest", DaemonMemory::Isolated);
+    // Others have borrowed what there is to lend.
+    let borrowers: Vec<Bare> = (1..6)
+        .map(|part| {
+            let mut bare = Bare::new(&world.socket);
+            let wants = Hello {
+                mode: Mode::Shared,
+                buffers: LENDS >> part,
+                ..hello()
+            };
+            bare.says(&Message::Hello(wants), &[]);
+            bare.hears_welcome();
+            bare
+        })
+        .collect();
+    assert!(world.counters().lent.get() > u64::from(LENDS) * 9 / 10);
+    // As many as may wait for each of these are half of the others.
+    let deaf = [53, 54, 55].map(|port| {
+        let mut bare = Bare::new(&world.socket);
+        bare.joins();
+        bare.claims(1, true, port);
+        (bare, world.floods(port, "one of many"))
+    });
+    world.shows(|it| it.counters.lost_no_buffer.get() > 0);
+    for _ in 0..20 {
+        assert_eq!(world.asks(80, "hello").unwrap(), "honest: hello");
+    }
+    for (bare, stop) in deaf {
+        stop.store(true, Ordering::Release);
+        bare.dies();
+    }
+    borrowers.into_iter().for_each(Bare::dies);
+    honest.ends();
     world.ends();
 }
 

@@ -28,7 +28,7 @@ pub(crate) const OURS_6: &str = "2001:db8::1";
 /// Of a member of a group.
 pub(crate) const CORES: usize = 2;
 /// Enough for a dozen members and more: the others bring memory of their own.
-const LENDS: u32 = 32_768;
+pub(crate) const LENDS: u32 = 32_768;
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 pub(crate) struct World {
