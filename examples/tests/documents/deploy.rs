@@ -295,14 +295,15 @@ fn a_member_in_a_container_of_its_own_is_served() {
         r#"
 cp {} janus
 mkdir -m 755 run
-contained() {{ unshare --pid --fork --kill-child --mount-proc "$@"; }}
+# In the place of the shell that it is begun in, so that it is what is ended.
+contained() {{ exec unshare --pid --fork --kill-child --mount-proc "$@"; }}
 JANUS_BACKEND=tap JANUS_ADDRESS=192.0.2.1/24 contained \
     setpriv --bounding-set=-all,+net_admin --inh-caps=-all ./janus daemon --socket run/io.sock --allow 65532:80 >daemon.log 2>&1 &
 servers+=($!)
 says() {{ for _ in $(seq 600); do ! grep -q "$1" "$2" || return 0; sleep 0.05; done; cat "$2"; return 1; }}
 says 'may join' daemon.log
 JANUS_BACKEND=daemon JANUS_DAEMON_SOCKET=$PWD/run/io.sock contained unshare --net \
-    setpriv --reuid=65532 --regid=65532 --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs \
+    setpriv --pdeathsig=KILL --reuid=65532 --regid=65532 --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs \
     ./janus serve --listen 0.0.0.0:80 >log 2>&1 &
 servers+=($!)
 says 'http://' log
