@@ -177,13 +177,13 @@ pub(crate) fn script(place: &Path, script: &str, alone: bool) -> Result<String, 
     }
 }
 
-/// Waits for the leader of a process group; after too long ends the group.
+/// Waits for the leader of a process group, which is to be the last of it; after too long ends the group.
 fn wait(mut child: Child) -> Result<bool, String> {
     let patience = Duration::from_secs(if full() { 1_800 } else { 180 });
     let begin = Instant::now();
     while begin.elapsed() < patience {
         match child.try_wait() {
-            Ok(Some(status)) => return Ok(status.success()),
+            Ok(Some(status)) => return leaves_nothing(child.id()).map(|()| status.success()),
             Ok(None) => thread::sleep(Duration::from_millis(10)),
             Err(error) => return Err(error.to_string()),
         }
@@ -191,6 +191,19 @@ fn wait(mut child: Child) -> Result<bool, String> {
     succeeds(&format!("kill -KILL -{}", child.id()));
     let _ = child.wait();
     Err("it does not end".into())
+}
+
+/// The others of a group have been ended by its leader, and are gone soon.
+fn leaves_nothing(group: u32) -> Result<(), String> {
+    let begin = Instant::now();
+    while succeeds(&format!("kill -0 -{group}")) {
+        if begin.elapsed() > Duration::from_secs(10) {
+            succeeds(&format!("kill -KILL -{group}"));
+            return Err("it leaves programs behind that run".into());
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
 }
 
 /// Runs a block; `None` when it was not, which is said where it is not always so.
