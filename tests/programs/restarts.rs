@@ -57,6 +57,12 @@ fn managed() {
         0,
         "packets waited for the next daemon"
     );
+    // A queue that is of another kind than is wanted now.
+    let mut command = manager.daemon(&place);
+    command.env("JANUS_TAP_OFFLOADS", "false");
+    let ended = Running::start_reading(command, "janus daemon").end();
+    assert_eq!(ended.code, "1", "{ended}");
+    assert!(ended.err.contains("stop the service"), "{ended}");
 }
 
 /// Restarts a daemon under a server's connections; all of them have their answers each time.

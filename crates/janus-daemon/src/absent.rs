@@ -8,6 +8,7 @@ use crate::{Settings, Statistics};
 /// How long they are waited for. A member that dials comes back within a sixteenth of the time for which there was no daemon.
 const WAITED_FOR: Duration = Duration::from_millis(250);
 
+#[derive(Default)]
 pub(crate) struct Absent {
     members: Vec<u32>,
     /// `None` before the daemon carries packets.
@@ -15,13 +16,6 @@ pub(crate) struct Absent {
 }
 
 impl Absent {
-    pub(crate) fn nobody() -> Absent {
-        Absent {
-            members: Vec::new(),
-            until: None,
-        }
-    }
-
     /// Those that a daemon with this socket has left, by its statistics.
     pub(crate) fn of(settings: &Settings) -> Absent {
         let path = Statistics::path_of(&settings.socket);

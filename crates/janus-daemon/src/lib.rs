@@ -240,7 +240,7 @@ impl Daemon {
         let absent = match &device.leases {
             None if door.follows => Absent::of(settings),
             // An address that is asked for is answered by packets.
-            _ => Absent::nobody(),
+            _ => Absent::default(),
         };
         let switch = Switch::new(device, cable, door, absent, lends, asked, counters.clone())?;
         Ok(Daemon {

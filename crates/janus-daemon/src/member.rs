@@ -291,7 +291,7 @@ impl Member {
             {
                 let len = frame.len.into();
                 let next = core.waiting.pop_front().expect("it is the first");
-                stock.waited(1);
+                stock.waited();
                 let crossed = core.hand_over(into, next, &self.memory, stock)?;
                 return Ok(Some((len, crossed)));
             }
@@ -306,7 +306,7 @@ impl Member {
             .iter_mut()
             .flat_map(|core| core.waiting.drain(..))
         {
-            stock.waited(1);
+            stock.waited();
             stock.pool.free(frame.buf);
         }
     }

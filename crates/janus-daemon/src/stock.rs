@@ -166,8 +166,9 @@ impl Stock {
         self.waiting > 0
     }
 
-    pub(crate) fn waited(&mut self, frames: usize) {
-        self.waiting -= frames;
+    /// One waits no more.
+    pub(crate) fn waited(&mut self) {
+        self.waiting -= 1;
     }
 
     /// A frame of the daemon's own with the same in it.

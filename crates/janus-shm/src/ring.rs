@@ -207,14 +207,10 @@ impl Producer {
         all.collect()
     }
 
-    /// The last entries, taken out or not, as many as the ring has places for. Before it was full once, some are of empty places.
-    #[must_use]
-    pub fn last(&self) -> Vec<Descriptor> {
-        let places = self.place.entries;
-        let all = (1..=places).map(|back| self.place.read(self.tail.wrapping_sub(back)));
-        let mut all: Vec<Descriptor> = all.flatten().collect();
-        all.reverse();
-        all
+    /// The last entries, taken out or not, as many as the ring has places for, the newest first. Before it was full once, some are of empty places.
+    pub fn latest(&self) -> impl Iterator<Item = Descriptor> {
+        (1..=self.place.entries)
+            .filter_map(|back| self.place.read(self.tail.wrapping_sub(back)).ok())
     }
 
     /// Shows the consumer all that was put in. Whether it sleeps and is to be rung, once.

@@ -13,7 +13,7 @@ use crate::bare::Bare;
 use crate::churn::in_time;
 use crate::quotas::{limit, rate};
 use crate::statistics::segment;
-use crate::world::{LONG, OURS, OURS_6, World, begin, on};
+use crate::world::{LONG, Member, OURS, OURS_6, World, begin, on};
 
 const THEIRS: &str = "192.0.2.2";
 const THEIRS_6: &str = "2001:db8::2";
@@ -166,14 +166,20 @@ fn a_successor_that_has_the_port_resets_them_too() {
     world.ends();
 }
 
-#[test]
-fn in_a_group_those_of_the_dead_are_reset_and_no_others() {
-    let world = World::new("bereaved");
+/// A member, and another of its group that is to be killed and serves by now.
+fn of_one_group(world: &World) -> (Member, Doomed) {
     let one = world.member_of("web", 80, "one");
     let process = Doomed(world.process_of("web", 80));
     in_time("it serves", || {
         world.asks(80, "").is_ok_and(|it| it == "killed: ")
     });
+    (one, process)
+}
+
+#[test]
+fn in_a_group_those_of_the_dead_are_reset_and_no_others() {
+    let world = World::new("bereaved");
+    let (one, process) = of_one_group(&world);
     let two = world.member_of("web", 80, "two");
     let all: Vec<_> = (0..60)
         .map(|_| connects(world.client(), OURS, 80))
@@ -199,11 +205,7 @@ fn in_a_group_those_of_the_dead_are_reset_and_no_others() {
 #[test]
 fn peers_of_a_groups_dead_that_are_members_are_reset_too() {
     let world = World::new("within");
-    let one = world.member_of("web", 80, "one");
-    let process = Doomed(world.process_of("web", 80));
-    in_time("it serves", || {
-        world.asks(80, "").is_ok_and(|it| it == "killed: ")
-    });
+    let (one, process) = of_one_group(&world);
     let other = world.member(81, "other");
     // Of the group, and not.
     let all: Vec<_> = (0..60)

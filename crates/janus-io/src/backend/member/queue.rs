@@ -113,14 +113,10 @@ impl MemberQueue {
                 sent.insert(it.offset);
             }
             // Before what had no room in the ring yet.
-            for it in ends
-                .tx
-                .last()
-                .iter()
-                .rev()
-                .filter(|it| !sent.contains(&it.offset))
-            {
-                if let Some(frame) = self.held.sent(it.offset) {
+            for it in ends.tx.latest() {
+                if !sent.contains(&it.offset)
+                    && let Some(frame) = self.held.sent(it.offset)
+                {
                     self.unsent.push_front(frame);
                 }
             }
@@ -273,11 +269,10 @@ impl MemberQueue {
     /// Frames that have waited for this daemon go first, as far as there is room. True: nothing waits.
     fn catches_up(&mut self, pool: &mut Pool, done: &mut Batch) -> Result<bool, Violation> {
         let mut late = Batch::new();
-        while let Some(frame) = self.unsent.pop_front() {
-            if let Err(frame) = late.push(frame) {
-                self.unsent.push_front(frame);
-                break;
-            }
+        while !late.is_full()
+            && let Some(frame) = self.unsent.pop_front()
+        {
+            let _ = late.push(frame);
         }
         self.send(pool, &mut late, done)?;
         while let Some(frame) = late.pop() {
