@@ -10,6 +10,7 @@ mod support;
 #[path = "../../crates/janus-io/tests/support/veth.rs"]
 mod veth;
 
+mod afterlife;
 mod clients;
 mod daemon;
 mod deaths;

@@ -62,7 +62,7 @@ impl Drop for Group {
 }
 
 /// Waits until a process has ended. Who is to be told of that may not have asked yet.
-fn until_ended(pid: Pid) {
+pub fn until_ended(pid: Pid) {
     let begin = Instant::now();
     let file = format!("/proc/{}/stat", pid.as_raw_nonzero());
     while fs::read_to_string(&file).is_ok_and(|stat| !stat.contains(") Z ")) {

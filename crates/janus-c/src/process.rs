@@ -1,13 +1,14 @@
 //! The one process there is: started by the first call that needs it, ended when the program exits. A forked child has none, or another of its own.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::io::ErrorKind;
 use std::ptr::{self, null_mut};
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Mutex, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
 use janus::{BoxError, Builder, Handle, Runtime};
-use janus_process::{Child, Errno, Fork, Process, Result};
+use janus_process::{Child, Copies, Errno, Fork, Process, Result, Side, interrupts};
 use libc::c_int;
 
 /// Null before it is started, and in a forked child that has none of its own. It is there for ever.
@@ -23,10 +24,14 @@ static CHILD: Mutex<Option<Child>> = Mutex::new(None);
 
 /// Says how the process is built, if not as its settings say.
 static BUILT_BY: OnceLock<fn() -> Builder> = OnceLock::new();
+/// Ends the process when the program exits.
+static ENDED_BY: OnceLock<fn()> = OnceLock::new();
 
 thread_local! {
     /// This thread is about to fork.
     static FORK: RefCell<Option<Fork<'static>>> = const { RefCell::new(None) };
+    /// This thread forks a copy, in which all stays as it is.
+    static IS_COPIED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The process, which is started if it is not there yet.
@@ -47,6 +52,11 @@ pub fn get() -> Result<&'static Process> {
 /// the process has begun.
 pub fn built_by(builder: fn() -> Builder) {
     let _the_first_counts = BUILT_BY.set(builder);
+}
+
+/// Ends the process by `end` when the program exits, for libraries whose calls must know that: it calls [`end`]. No effect from the second time on.
+pub fn ended_by(end: fn()) {
+    let _the_first_counts = ENDED_BY.set(end);
 }
 
 /// Whether this is a child that was forked from a process with connections. It may have a process of its own.
@@ -122,9 +132,18 @@ fn start(
     }
 }
 
-/// Closes all that is open and waits until what was written has been acknowledged, as long as `close_ms` says. Other threads that call
-/// from now on rest, if they ask ([`rest_in_the_end`]).
+/// Closes all that is open and waits until what was written has been acknowledged, as long as `close_ms` says. Connections that other processes use go on in a
+/// copy of this one, where a daemon has the device. Other threads that call from now on rest, if they ask ([`rest_in_the_end`]).
 pub fn end() {
+    end_by(Process::end_outlived);
+}
+
+/// [`end`] of a program that becomes another, to which something was left.
+pub fn end_by_exec() {
+    end_by(Process::end_by_exec);
+}
+
+fn end_by(end: fn(&Process, Option<Copies>) -> std::result::Result<(), BoxError>) {
     let Some(process) = started() else { return };
     // The process has no handle any more once it has ended: this is said once.
     if process.handle().is_some_and(|it| it.program_report()) {
@@ -132,14 +151,52 @@ pub fn end() {
         let line = format!("janus: {}\n", process.traffic());
         eprint!("{line}");
     }
-    ENDER.store(this_thread(), Ordering::Relaxed);
-    if let Err(error) = process.end() {
+    ends_here();
+    // A handler may have interrupted what has the locks that are taken over a fork.
+    let copies = (!interrupts::is_in_handler()).then_some(copies as Copies);
+    if let Err(error) = end(process, copies) {
         eprintln!("janus: {error}");
     }
 }
 
+/// The calling thread ends the process.
+fn ends_here() {
+    ENDER.store(this_thread(), Ordering::Relaxed);
+}
+
+/// Forks twice, so that the copy is not the program's to wait for.
+fn copies() -> Option<Side> {
+    IS_COPIED.set(true);
+    // SAFETY: the calls take numbers, and a place for one. The C library's own locks are whole in a child; others' are not used by a copy.
+    let side = unsafe {
+        match libc::fork() {
+            -1 => None,
+            0 => {
+                ends_here();
+                match libc::fork() {
+                    0 => {
+                        ends_here();
+                        Some(Side::Copy)
+                    }
+                    failed => libc::_exit(i32::from(failed < 0)),
+                }
+            }
+            between => {
+                let mut status = 0;
+                while libc::waitpid(between, &mut status, 0) < 0
+                    && std::io::Error::last_os_error().kind() == ErrorKind::Interrupted
+                {
+                }
+                (status == 0).then_some(Side::Original)
+            }
+        }
+    };
+    IS_COPIED.set(false);
+    side
+}
+
 extern "C" fn at_exit() {
-    end();
+    ENDED_BY.get().map_or(end as fn(), |by| *by)();
 }
 
 /// The process goes on although it was to end.
@@ -148,26 +205,40 @@ pub fn does_not_end() {
 }
 
 extern "C" fn before_fork() {
+    if IS_COPIED.get() {
+        return;
+    }
     if is_forked() {
         child().as_mut().map(Child::forks);
     }
-    FORK.set(started().map(Process::before_fork));
+    // Late in its thread's end there is no place for it, and a child inherits nothing.
+    let _ = FORK.try_with(|fork| fork.replace(started().map(Process::before_fork)));
+}
+
+fn fork() -> Option<Fork<'static>> {
+    FORK.try_with(RefCell::take).ok().flatten()
 }
 
 extern "C" fn after_fork() {
-    if let (Some(process), Some(fork)) = (started(), FORK.take()) {
+    if IS_COPIED.get() {
+        return;
+    }
+    if let (Some(process), Some(fork)) = (started(), fork()) {
         process.after_fork(fork);
     }
 }
 
 extern "C" fn in_child() {
+    if IS_COPIED.get() {
+        return;
+    }
     ENDER.store(0, Ordering::Relaxed);
     let parents = PROCESS.swap(null_mut(), Ordering::Relaxed);
     // A child of a child that has no process of its own has what that had.
     if !parents.is_null() {
         PARENTS.store(parents, Ordering::Relaxed);
         let mut child = child();
-        let forked = FORK.take().and_then(Fork::in_child);
+        let forked = fork().and_then(Fork::in_child);
         if let Some(grandchild) = child.take() {
             // Its channel is closed by that.
             grandchild.is_over();

@@ -85,6 +85,9 @@ impl Switch {
         for core in &member.cores {
             closed |= !core.bell.hear()?;
         }
+        // Its line may be held by a child of it.
+        let had_ended = member.has_ended();
+        let mut has_said_all = false;
         for _ in 0..MESSAGES_MAX {
             let heard = match member.link.receive()? {
                 Received::Message(message, fds) => Received::Message(message, self.inspect(fds)?),
@@ -119,8 +122,10 @@ impl Switch {
                     if let Some(port) = member.claims.remove(&number) {
                         self.ports.release(slot, port);
                     }
-                    // One that has hung up already may have said more.
-                    let _ = member.say(&Message::Released { number });
+                    member.say(&Message::Released { number })?;
+                }
+                Received::Message(Message::Moves { process }, fds) => {
+                    member.moves(process, fds)?;
                 }
                 Received::Message(Message::Leave { keeps }, _) => {
                     // Its last frames go out yet.
@@ -135,7 +140,10 @@ impl Switch {
                 Received::Message(..) | Received::Strange(_) => {
                     return Err(Breach::Words("it says what only a daemon says"));
                 }
-                Received::Nothing => break,
+                Received::Nothing => {
+                    has_said_all = true;
+                    break;
+                }
                 Received::End => return Ok(Some(End::Dies)),
             }
         }
@@ -145,8 +153,9 @@ impl Switch {
         if member.dawdles() {
             return Err(Breach::Words("it asks, and does not join"));
         }
-        // Its line may be held by a child of it.
-        Ok((closed || member.has_ended()).then_some(End::Dies))
+        // It may have said before that it goes on in another.
+        let has_ended = closed || had_ended && has_said_all && member.has_ended();
+        Ok(has_ended.then_some(End::Dies))
     }
 
     /// Descriptors that a member sent, if all are of the kinds that are agreed on.
@@ -245,6 +254,9 @@ impl Switch {
         });
         let group = group.map(|(user, name)| Name { user, name });
         let given = match &group {
+            Some(name) if claim.share == Share::Left => {
+                (self.ports).has_left(slot, member.identity, port.number, name)
+            }
             Some(name) => {
                 let reserve = claim.share == Share::Reserve;
                 (self.ports).join(slot, member.identity, port.number, name, reserve)
@@ -268,7 +280,7 @@ impl Switch {
             }
             None => {
                 let but = match claim.share {
-                    Share::Join | Share::Reserve => ", or of another group",
+                    Share::Join | Share::Reserve | Share::Left => ", or of another group",
                     Share::Alone => "",
                 };
                 let why = format!("port {} is another program's{but}", port.number);

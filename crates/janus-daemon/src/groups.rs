@@ -139,24 +139,61 @@ impl Groups {
         name: &Name,
         reserve: bool,
     ) -> bool {
-        let other = |it: &Group| it.name != *name;
-        if self.groups.get(&port).is_some_and(other) && !self.dissolve(port, slot) {
+        let other = |it: &&mut Group| it.name != *name;
+        if let Some(before) = self.groups.get_mut(&port).filter(other) {
+            if before.is_heard_by_another(slot) {
+                return false;
+            }
+            match before.name.user == name.user {
+                // Those who listened before have their connections yet.
+                true => before.name = name.clone(),
+                false => self.forget(port),
+            }
+        }
+        let listens = true;
+        self.sits(
+            port,
+            name,
+            Seat {
+                slot,
+                identity,
+                listens,
+                reserve,
+            },
+        );
+        true
+    }
+
+    /// A member has connections of a port, at which another group of that user may listen by now. False: it is another user's.
+    pub(crate) fn has_left(&mut self, port: u16, slot: Slot, identity: u32, name: &Name) -> bool {
+        let group = self.groups.get(&port);
+        if group.is_some_and(|it| it.name.user != name.user) && !self.dissolve(port, slot) {
             return false;
         }
+        let (listens, reserve) = (false, false);
+        self.sits(
+            port,
+            name,
+            Seat {
+                slot,
+                identity,
+                listens,
+                reserve,
+            },
+        );
+        true
+    }
+
+    /// A group of that name begins with it if there is none.
+    fn sits(&mut self, port: u16, name: &Name, seat: Seat) {
         let group = self.groups.entry(port).or_insert_with(|| Group {
             name: name.clone(),
             seats: Vec::new(),
             classes: [None; CLASSES],
         });
-        group.seats.retain(|it| it.slot != slot);
-        group.seats.push(Seat {
-            slot,
-            identity,
-            listens: true,
-            reserve,
-        });
+        group.seats.retain(|it| it.slot != seat.slot);
+        group.seats.push(seat);
         group.divide(self.key);
-        true
     }
 
     /// The port is to be this member's alone. False: another listens there.
@@ -346,6 +383,38 @@ mod tests {
 
     fn owners(groups: &Groups) -> Vec<Option<Slot>> {
         groups.groups[&80].classes.to_vec()
+    }
+
+    #[test]
+    fn who_listened_before_has_its_connections_under_the_next_group_of_its_user() {
+        let mut groups = Groups::new();
+        let (web, next) = (name(7, "web"), name(7, "next"));
+        assert!(groups.join(80, 0, 100, &web, false));
+        assert!(!groups.join(80, 1, 101, &next, false), "it listens");
+        groups.release(80, 0);
+        assert!(groups.join(80, 1, 101, &next, false));
+        let flow = flow(5);
+        assert_eq!(groups.way(&flow), Some(1));
+        let asks = groups.next(1, &flow, false).expect("it may be there");
+        assert_eq!((asks.slot, asks.returns), (0, true));
+        assert_eq!(groups.way(&flow), Some(0), "it has kept it");
+        assert!(!groups.join(80, 0, 100, &web, false), "another listens");
+        // Another user's is no one to be asked.
+        groups.release(80, 1);
+        assert!(groups.join(80, 2, 102, &name(8, "web"), false));
+        assert!(!groups.has(80, 0) && !groups.has(80, 1));
+        assert!(!groups.has_left(80, 0, 100, &web));
+        // To the next daemon they come in any order.
+        let mut groups = Groups::new();
+        assert!(groups.join(80, 1, 101, &next, false));
+        assert!(groups.has_left(80, 0, 100, &web));
+        assert!(!groups.join(80, 0, 100, &web, false), "another listens");
+        assert_eq!(groups.next(1, &flow, false).map(|it| it.slot), Some(0));
+        let mut groups = Groups::new();
+        assert!(groups.has_left(80, 0, 100, &web));
+        assert!(!groups.is_heard(80));
+        assert!(groups.join(80, 1, 101, &next, false));
+        assert_eq!(groups.next(1, &flow, false).map(|it| it.slot), Some(0));
     }
 
     #[test]

@@ -99,7 +99,7 @@ pub(crate) struct Member {
     pub(crate) memory: Memory,
     rings: Option<Arc<Segment>>,
     pub(crate) claims: BTreeMap<u32, Port>,
-    /// Readable once its process has ended: a child of it may hold the line.
+    /// Readable once its process has ended: another may hold the line.
     pub(crate) process: Option<OwnedFd>,
     /// Last: who sees its end may rely on the memory's being unmapped.
     pub(crate) link: Link,
@@ -364,6 +364,21 @@ impl Member {
         joins && self.since.elapsed() > JOINS_WITHIN
     }
 
+    /// It goes on in another process, whose end is that of the line that comes along.
+    pub(crate) fn moves(&mut self, process: u32, mut fds: Vec<OwnedFd>) -> Result<(), Breach> {
+        let (Stage::Ready, Some(line)) = (self.stage, fds.pop()) else {
+            return Err(Breach::Words(
+                "it moves before it is there, or to no process",
+            ));
+        };
+        // Of another container's neither is known.
+        if self.process.is_some() {
+            self.process = Some(line);
+            self.account.process = process;
+        }
+        Ok(())
+    }
+
     /// Whether its process is no more.
     pub(crate) fn has_ended(&self) -> bool {
         self.process.as_ref().is_some_and(has_ended)
@@ -374,8 +389,12 @@ impl Member {
         format!("{:?} of user {}", self.name, self.user)
     }
 
+    /// One that has hung up is not told, and what it has said before is heard yet.
     pub(crate) fn say(&self, message: &Message) -> Result<(), Breach> {
-        Ok(self.link.send(message, &[])?)
+        match self.link.send(message, &[]) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            said => Ok(said?),
+        }
     }
 }
 

@@ -133,6 +133,25 @@ impl Ports {
         Some(number)
     }
 
+    /// A member has connections of a port of TCP at which it listened under the daemon before, or says that it is another's.
+    pub(crate) fn has_left(
+        &mut self,
+        slot: Slot,
+        identity: u32,
+        number: u16,
+        name: &Name,
+    ) -> Option<u16> {
+        let (udp, other) = (false, |it: &Claimed| it.slot != slot);
+        let port = Port { udp, number };
+        let is_free = !self.is_anothers(slot, port) && !self.claimed.get(&port).is_some_and(other);
+        if number == 0 || !is_free || !self.groups.has_left(number, slot, identity, name) {
+            return None;
+        }
+        self.claimed.remove(&port);
+        self.set(port, SHARED);
+        Some(number)
+    }
+
     fn is_anothers(&self, slot: Slot, port: Port) -> bool {
         let other = |it: &Claimed| it.slot != slot && !it.released;
         let in_block = |(of, (first, count)): (&Slot, &(u16, u16))| {

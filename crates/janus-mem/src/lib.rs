@@ -37,6 +37,7 @@ mod unmodeled {
     pub(crate) mod registry;
     pub(crate) mod rested;
     pub(crate) mod slab;
+    pub mod unforked;
 
     pub use arena::PageArena;
     pub use depot::{Depot, DepotStats, Posted, Slots};

@@ -305,9 +305,7 @@ mod sys {
         unsafe { mmap(at, len, rights, flags, memory, 0) }.map_err(|errno| refused(len, errno))?;
         // SAFETY: as above; the advice changes no contents. Where there are no huge pages for such memory it says so, and has ordinary ones.
         let _ = unsafe { madvise(at, len, Advice::LinuxHugepage) };
-        // A forked child has no use for memory that is shared, and may be about to give up the rights of its user.
-        // SAFETY: as above.
-        let _ = unsafe { madvise(at, len, Advice::LinuxDontFork) };
+        crate::unforked::keep_from_children(base, len);
         Ok(())
     }
 
@@ -413,6 +411,7 @@ mod sys {
     }
 
     pub(super) fn release(base: NonNull<u8>, len: usize) {
+        crate::unforked::forget(base);
         // SAFETY: called once, from Drop: whoever used the region held it alive until now.
         let done = unsafe { munmap(base.as_ptr().cast::<c_void>(), len) };
         debug_assert!(done.is_ok(), "munmap of our own mapping");

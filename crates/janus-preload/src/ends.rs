@@ -10,7 +10,7 @@ use libc::{c_char, c_int};
 use crate::inside::{self, Inside};
 use crate::{left, real, settings};
 
-fn end() {
+pub(crate) fn end() {
     if inside::process().is_some() {
         let _inside = Inside::enter();
         janus_c::process::end();
@@ -112,7 +112,10 @@ unsafe fn prepares_for(program: &Program) -> Option<bool> {
     }
     match process.leave() {
         Ok(left) => {
-            janus_c::process::end();
+            match left {
+                0 => janus_c::process::end(),
+                _ => janus_c::process::end_by_exec(),
+            }
             Some(left > 0)
         }
         Err(error) => {

@@ -1,10 +1,12 @@
 //! Memory of the library's: libc's, but not in a handler. What that has interrupted may be `malloc`, whose lock its thread has then. There memory
 //! comes from a range of the library's own, and libc's waits to be given back until no handler runs.
 
-use core::cell::{Cell, UnsafeCell};
+use core::cell::UnsafeCell;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::alloc::{GlobalAlloc, Layout, System};
+
+use janus_process::interrupts;
 
 use crate::inside::Inside;
 
@@ -18,23 +20,19 @@ const SIZES: usize = (RANGE / PIECE_MIN).ilog2() as usize + 1;
 /// The range begins with a page.
 const ALIGN_MAX: usize = 4096;
 
-thread_local! {
-    static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
-}
-
 /// While it lives, a handler runs on this thread, whatever it has interrupted. One that is left by a jump leaves the thread as it is, and its
 /// memory in the range.
 pub(crate) struct Handling(bool);
 
 impl Handling {
     pub(crate) fn begin() -> Handling {
-        Handling(IN_HANDLER.replace(true))
+        Handling(interrupts::in_handler(true))
     }
 }
 
 impl Drop for Handling {
     fn drop(&mut self) {
-        IN_HANDLER.set(self.0);
+        interrupts::in_handler(self.0);
     }
 }
 
@@ -47,7 +45,7 @@ static MEMORY: Memory = Memory;
 unsafe impl GlobalAlloc for Memory {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if IN_HANDLER.get() && layout.align() <= ALIGN_MAX {
+        if interrupts::is_in_handler() && layout.align() <= ALIGN_MAX {
             return OWN.take(layout);
         }
         give_back_what_waits();
@@ -59,7 +57,7 @@ unsafe impl GlobalAlloc for Memory {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above; a piece of the range is so long.
         unsafe {
-            if !IN_HANDLER.get() {
+            if !interrupts::is_in_handler() {
                 return System.alloc_zeroed(layout);
             }
             let piece = self.alloc(layout);
@@ -74,7 +72,7 @@ unsafe impl GlobalAlloc for Memory {
     unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
         if OWN.has(piece) {
             OWN.give_back(piece, layout);
-        } else if IN_HANDLER.get() {
+        } else if interrupts::is_in_handler() {
             waits(piece);
         } else {
             // SAFETY: as above.
@@ -86,7 +84,7 @@ unsafe impl GlobalAlloc for Memory {
     unsafe fn realloc(&self, piece: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: as above; both pieces are as long as what is copied.
         unsafe {
-            if !IN_HANDLER.get() && !OWN.has(piece) {
+            if !interrupts::is_in_handler() && !OWN.has(piece) {
                 return System.realloc(piece, layout, size);
             }
             let new = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));

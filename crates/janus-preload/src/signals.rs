@@ -12,7 +12,7 @@ use libc::{c_int, c_void, sigaction as Action, sighandler_t, siginfo_t, sigset_t
 
 use crate::inside::{self, is_inside};
 use crate::memory::{self, Handling};
-use crate::{adopted, real};
+use crate::{adopted, ends, real};
 
 /// Signals are numbered from 1 to this.
 const SIGNALS: usize = 64;
@@ -185,6 +185,7 @@ pub(crate) fn begin() {
         });
         UNDERTAKER.store(-1, Ordering::Release);
         interrupts::delivered_by(deliver);
+        janus_c::process::ended_by(ends::end);
         // SAFETY: the call takes numbers; what it gives has no other owner.
         let undertaker = unsafe {
             match libc::eventfd(0, libc::EFD_CLOEXEC) {

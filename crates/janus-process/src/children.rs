@@ -77,7 +77,7 @@ type Legacies = HashMap<i32, Box<[u8]>>;
 pub(crate) struct Forked {
     channel: OwnedFd,
     /// Held for it: a name more of each.
-    held: Vec<i32>,
+    pub(crate) held: Vec<i32>,
     /// Those among them that it accepts from.
     accepts: Vec<i32>,
 }

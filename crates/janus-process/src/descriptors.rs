@@ -228,11 +228,29 @@ impl Descriptors {
         had == 1
     }
 
+    /// Takes all names of a socket. Whether it had one.
+    pub(crate) fn forget_names(&mut self, socket: i32) -> bool {
+        std::mem::take(&mut self.names[socket as usize]) > 0
+    }
+
     /// Takes all names of sockets that have one yet.
     pub(crate) fn unhold_all(&mut self) -> Vec<i32> {
         let numbered = self.names.iter_mut().zip(0..);
         numbered
             .filter_map(|(names, socket)| (std::mem::take(names) > 0).then_some(socket))
+            .collect()
+    }
+
+    /// Counts names anew: those of descriptors that are open, and `held`. Sockets that had one, and have none now.
+    pub(crate) fn count_again(&mut self, held: impl Iterator<Item = i32>) -> Vec<i32> {
+        let before = self.unhold_all();
+        let open = self.open.iter().flatten().map(|open| open.socket);
+        for socket in open.chain(held) {
+            self.names[socket as usize] += 1;
+        }
+        before
+            .into_iter()
+            .filter(|it| !self.has_names(*it))
             .collect()
     }
 

@@ -15,9 +15,22 @@ static DELIVER: OnceLock<Deliver> = OnceLock::new();
 
 thread_local! {
     static DUE: Cell<bool> = const { Cell::new(false) };
+    static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
     static GOES_ON: Cell<Option<bool>> = const { Cell::new(None) };
     /// The bell that ends this thread's sleep; -1 while it does not sleep.
     static BELL: Cell<RawFd> = const { Cell::new(-1) };
+}
+
+/// A handler runs on this thread from now on, or does no more. Whether one did.
+#[inline]
+pub fn in_handler(runs: bool) -> bool {
+    IN_HANDLER.replace(runs)
+}
+
+/// Whether a handler runs on this thread.
+#[inline]
+pub fn is_in_handler() -> bool {
+    IN_HANDLER.get()
 }
 
 /// A handler has run on this thread, and calls go on after it, or not (SA_RESTART).

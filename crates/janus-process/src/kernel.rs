@@ -10,7 +10,7 @@ use rustix::event::PollFlags;
 use rustix::io::DupFlags;
 
 use crate::held::Held;
-use crate::{Errno, Result, errno};
+use crate::{Errno, Result, errno, own};
 
 /// The descriptor with this number, for the length of a call.
 pub(crate) fn named<'a>(fd: RawFd) -> Result<BorrowedFd<'a>> {
@@ -55,6 +55,43 @@ pub(crate) fn close(number: OwnedFd) {
 pub(crate) fn close_number(fd: RawFd) {
     // SAFETY: its owner gives it up, or is in the memory of a forked child that never uses it again.
     unsafe { rustix::io::close(fd) };
+}
+
+/// The process is a copy of a program's, and has none of that any more but what is Janus's: neither its session, its folder nor its descriptors.
+pub(crate) fn leaves_its_program() {
+    let _ = rustix::process::setsid();
+    let _ = rustix::process::chdir("/");
+    let _ = rustix::thread::set_name(c"janus-carrier");
+    let mut first = 0;
+    for kept in own::all().into_iter().chain([RawFd::MAX]) {
+        if first < kept {
+            // SAFETY: the call takes numbers; those of the program have no owner in this process, which is never the program again.
+            unsafe { libc::syscall(libc::SYS_close_range, first, kept - 1, 0) };
+        }
+        first = kept.saturating_add(1);
+    }
+    // Where others print. In a root folder without devices writing fails.
+    let (family, kind) = (
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::STREAM,
+    );
+    let nowhere = rustix::fs::open(
+        "/dev/null",
+        rustix::fs::OFlags::RDWR,
+        rustix::fs::Mode::empty(),
+    )
+    .or_else(|_| rustix::net::socket(family, kind, None));
+    let mut nowhere = nowhere.ok();
+    while let Some(fd) = nowhere.take_if(|fd| fd.as_raw_fd() < 3) {
+        nowhere = rustix::io::dup(&fd).ok();
+        let _ = fd.into_raw_fd();
+    }
+}
+
+/// Ends the process, and nothing else.
+pub(crate) fn exit() -> ! {
+    // SAFETY: the call takes a number.
+    unsafe { libc::_exit(0) }
 }
 
 /// Whether something has this number.

@@ -9,6 +9,7 @@
 #![deny(unsafe_code)]
 
 mod address;
+mod afterlife;
 mod bell;
 mod calls;
 mod children;
@@ -36,6 +37,7 @@ mod transfer;
 mod watch;
 
 pub use self::core::GoesOn;
+pub use afterlife::{Copies, Side};
 pub use children::{Child, Fork};
 pub use epoll::Event;
 pub use janus_posix::{Errno, abi};

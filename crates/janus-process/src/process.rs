@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use janus::{BoxError, Builder, Handle, Permit, SeatCrew, Seats};
 
+use crate::afterlife::{Copies, Side};
 use crate::core::Core;
 use crate::guardian::Guardian;
 use crate::held::Held;
-use crate::pump::Pump;
+use crate::pump::{CARRIES_ON, Carrier, Pump};
 use crate::sleep::Sleeper;
 use crate::{kernel, own};
 
@@ -151,12 +152,49 @@ impl Process {
         }
     }
 
+    /// Closes listeners, here and where children have them: these may listen there themselves.
+    fn close_listeners(&self) {
+        let inner = self.core.lock();
+        let listening: Vec<i32> = inner.listening.keys().copied().collect();
+        let mut open = inner.descriptors.all();
+        drop(inner);
+        open.retain(|fd| !own::is(*fd));
+        self.close_all(open);
+        let mut inner = self.core.lock();
+        for socket in listening {
+            if inner.descriptors.forget_names(socket) {
+                let _ = inner.end(socket);
+            }
+        }
+        inner.settle();
+    }
+
     /// Closes all that is open, and waits until what was written has been acknowledged, as long as `close_ms` says. From then on every call
     /// says EBADF.
     ///
     /// # Errors
     /// The first thing that went wrong in the runtime's life.
     pub fn end(&self) -> Result<(), BoxError> {
+        self.end_as(None, false)
+    }
+
+    /// [`Process::end`]; connections that other processes use go on in a copy of this one, if `copies` can make one and the device is a daemon's.
+    ///
+    /// # Errors
+    /// Those of that.
+    pub fn end_outlived(&self, copies: Option<Copies>) -> Result<(), BoxError> {
+        self.end_as(copies, false)
+    }
+
+    /// [`Process::end_outlived`] of a program that becomes another, to which something was [left](Process::leave): that goes on in the copy too.
+    ///
+    /// # Errors
+    /// Those of that.
+    pub fn end_by_exec(&self, copies: Option<Copies>) -> Result<(), BoxError> {
+        self.end_as(copies, true)
+    }
+
+    fn end_as(&self, copies: Option<Copies>, leaves: bool) -> Result<(), BoxError> {
         let rest = self
             .rest
             .lock()
@@ -164,19 +202,56 @@ impl Process {
             .take();
         let Some(Rest {
             handle,
-            crew,
+            mut crew,
             guardian,
             pump,
         }) = rest
         else {
             return Ok(());
         };
+        let copies = copies.filter(|_| self.core.shares_ports);
         self.close_connections();
-        // It may carry others' for a while.
-        drop(pump);
-        self.keeps_ports();
-        let open = self.core.lock().descriptors.all();
-        self.close_all(open);
+        let carrier = match leaves && copies.is_some() {
+            true => pump.rests(),
+            // It may carry others' for a while.
+            false => pump.ends(),
+        };
+        let mut guardian = Some(guardian);
+        let mut side = Side::Original;
+        if let Some(mut carrier) = carrier {
+            let mut copy = |carrier: &mut Carrier| {
+                // It would be a thread too many.
+                drop(guardian.take());
+                self.copy(&mut crew, carrier, copies?)
+            };
+            if leaves {
+                match copy(&mut carrier) {
+                    Some(Side::Original) => return self.is_left(crew, carrier),
+                    Some(Side::Copy) => {
+                        side = Side::Copy;
+                        carrier.hands_over();
+                    }
+                    None => {}
+                }
+            }
+            let is_needed = carrier.is_needed();
+            if side == Side::Original && !(is_needed && copies.is_some()) {
+                self.keeps_ports();
+            }
+            self.close_listeners();
+            if side == Side::Original && copies.is_some() && is_needed {
+                match copy(&mut carrier) {
+                    Some(Side::Original) => return self.is_left(crew, carrier),
+                    Some(Side::Copy) => side = Side::Copy,
+                    None => carrier.carries_on(Some(CARRIES_ON)),
+                }
+            }
+            if side == Side::Copy {
+                carrier.carries_on(None);
+            }
+            carrier.end();
+        }
+        self.close_listeners();
         drop(guardian);
         let mut inner = self.core.lock();
         // Calls that wait, and children, had them yet.
@@ -187,7 +262,17 @@ impl Process {
         inner.sleepers.wake_all();
         drop(inner);
         self.started_with.iter().for_each(|fd| own::forget(*fd));
-        crew.end(&handle, seat.into_iter().collect())
+        let ended = crew.end(&handle, seat.into_iter().collect());
+        match side {
+            Side::Original => ended,
+            Side::Copy => kernel::exit(),
+        }
+    }
+
+    /// A copy has all of it.
+    fn is_left(&self, crew: SeatCrew, carrier: Carrier) -> Result<(), BoxError> {
+        std::mem::forget((crew, carrier));
+        Ok(())
     }
 }
 

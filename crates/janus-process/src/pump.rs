@@ -27,9 +27,7 @@ mod queue;
 /// Messages of one child until the others are heard.
 const AT_ONCE: usize = 256;
 /// Time that connections may take that go to other processes when this one ends.
-const CARRIES_ON: Duration = Duration::from_secs(30);
-/// Likewise of connections whose clients have said their end: few of them wait for anything yet, and perhaps none is accepted.
-const CARRIES_CLOSED_ON: Duration = Duration::from_secs(3);
+pub(crate) const CARRIES_ON: Duration = Duration::from_secs(30);
 /// Time between two looks at the end.
 const LOOKS_AT_THE_END: Duration = Duration::from_millis(5);
 
@@ -43,14 +41,17 @@ pub use queue::accept;
 /// The thread. It is begun with the process, as a fork is no time to begin one.
 pub(crate) struct Pump {
     post: Arc<Post>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Carrier>>,
 }
 
 /// A message to the thread.
 enum News {
     Carry(Pair),
     Hear(Forked),
+    /// To end once nothing is to be handed over.
     End,
+    /// To end at once.
+    Rest,
 }
 
 pub(crate) struct Post {
@@ -101,7 +102,7 @@ impl Pump {
         });
         let _the_first = core.pump.set(post.clone());
         core.lock().succession.pump = Some(post.clone());
-        let carrier = Carrier {
+        let mut carrier = Carrier {
             process: Process::again(core),
             post: post.clone(),
             pairs: Vec::new(),
@@ -109,10 +110,15 @@ impl Pump {
             children: Vec::new(),
             gates: Vec::new(),
             ends: None,
+            rests: false,
+            alone: false,
         };
         let thread = std::thread::Builder::new().name("janus-pump".into());
         let thread = thread
-            .spawn(move || carrier.run())
+            .spawn(move || {
+                carrier.run(Carrier::may_end);
+                carrier
+            })
             .map_err(|_| Errno::EAGAIN)?;
         Ok(Pump {
             post,
@@ -121,13 +127,29 @@ impl Pump {
     }
 }
 
-/// Connections that were carried end; the other processes are told as by the end of a stream.
+impl Pump {
+    /// Ends the thread, once what goes to other processes has gone. What it carries yet comes back.
+    pub(crate) fn ends(mut self) -> Option<Carrier> {
+        self.stop(News::End)
+    }
+
+    /// Ends it at once.
+    pub(crate) fn rests(mut self) -> Option<Carrier> {
+        self.stop(News::Rest)
+    }
+
+    fn stop(&mut self, news: News) -> Option<Carrier> {
+        let thread = self.thread.take()?;
+        self.post.send(news);
+        // It has printed why, if it panicked.
+        thread.join().ok()
+    }
+}
+
 impl Drop for Pump {
     fn drop(&mut self) {
-        self.post.send(News::End);
-        if let Some(thread) = self.thread.take() {
-            // It has printed why, if it panicked.
-            let _ = thread.join();
+        if let Some(carrier) = self.stop(News::End) {
+            carrier.end();
         }
     }
 }
@@ -176,7 +198,7 @@ impl Process {
 }
 
 /// All that the thread has.
-struct Carrier {
+pub(crate) struct Carrier {
     process: Process,
     post: Arc<Post>,
     pairs: Vec<Pair>,
@@ -185,10 +207,15 @@ struct Carrier {
     gates: Vec<Gate>,
     /// When it was told to end.
     ends: Option<Instant>,
+    /// It was told to end at once.
+    rests: bool,
+    /// It is in a copy of the process, takes the core's turns too, and has time.
+    alone: bool,
 }
 
 impl Carrier {
-    fn run(mut self) {
+    /// Carries, and accepts for others, until that is so.
+    fn run(&mut self, until: impl Fn(&Carrier) -> bool) {
         let bell = self.post.bell.as_raw_fd();
         loop {
             let mut polled = vec![Polled {
@@ -197,7 +224,7 @@ impl Carrier {
                 revents: 0,
             }];
             let lines = self.look_at_gates();
-            if self.ends.is_some_and(|at| self.is_done(at)) {
+            if until(self) {
                 break;
             }
             polled.extend(lines.iter().map(|(_, line)| Polled {
@@ -240,6 +267,42 @@ impl Carrier {
                 self.open_post();
             }
         }
+    }
+
+    /// In a copy of the process: what its program has left to others goes to these.
+    pub(crate) fn hands_over(&mut self) {
+        self.is_told_to_end();
+        self.run(|it| it.gates.is_empty());
+    }
+
+    /// Carries until no other process uses any of it, or the time is up.
+    pub(crate) fn carries_on(&mut self, limit: Option<Duration>) {
+        let begin = Instant::now();
+        self.run(|it| !it.is_needed() || limit.is_some_and(|limit| begin.elapsed() >= limit));
+    }
+
+    /// Whether another process has a connection.
+    pub(crate) fn is_needed(&self) -> bool {
+        let inner = self.process.core.lock();
+        let lives =
+            |socket| inner.descriptors.has_names(socket) && !inner.listening.contains_key(&socket);
+        !self.pairs.is_empty() || self.held().any(lives)
+    }
+
+    /// Sockets that are held for children.
+    pub(crate) fn held(&self) -> impl Iterator<Item = i32> {
+        self.children
+            .iter()
+            .flat_map(|child| child.held.iter().copied())
+    }
+
+    /// The process is a copy.
+    pub(crate) fn is_alone(&mut self) {
+        self.alone = true;
+    }
+
+    /// Connections that are carried end; the other processes are told as by the end of a stream.
+    pub(crate) fn end(mut self) {
         for pair in self.pairs.drain(..) {
             pair.end(&self.process);
         }
@@ -289,31 +352,37 @@ impl Carrier {
         }
     }
 
-    /// Whether nothing is left that is waited for at the end.
-    fn is_done(&self, told: Instant) -> bool {
-        let passed = told.elapsed();
+    /// Whether it was told to end, and nothing is left that is waited for.
+    fn may_end(&self) -> bool {
+        let Some(passed) = self.ends.map(|it| it.elapsed()) else {
+            return self.rests;
+        };
         let owes = self.pairs.iter().any(Pair::outlasts);
-        let handed_over = || self.pairs.iter().filter(|pair| pair.is_handed_over);
-        let has_handed_over = handed_over().next().is_some();
-        let carries = handed_over().any(|pair| !pair.is_closed()) || !self.gates.is_empty();
         let waits = [
             (owes, self.process.close_time()),
-            (has_handed_over, CARRIES_CLOSED_ON),
-            (carries, CARRIES_ON),
+            (!self.gates.is_empty(), CARRIES_ON),
         ];
         waits.iter().all(|(does, limit)| !does || passed >= *limit)
+    }
+
+    fn is_told_to_end(&mut self) {
+        let children = self.children.iter();
+        children.for_each(|child| child.is_left(&self.process));
+        self.ends = Some(Instant::now());
     }
 
     fn limit(&self) -> Option<Duration> {
         let doors = self.doors.iter().filter_map(Door::looks_in);
         let gates = self.gates.iter().filter_map(Gate::looks_in);
-        let ends = self.ends.map(|_| LOOKS_AT_THE_END);
+        let ends = self.ends.filter(|_| !self.alone);
+        let ends = ends.map(|_| LOOKS_AT_THE_END);
         doors.chain(gates).chain(ends).min()
     }
 
-    /// With nothing to carry and nothing to accept it is no thread that waits for the core.
+    /// With nothing to carry and nothing to accept it is no thread that waits for the core, unless there is no other.
     fn wait(&self, polled: &mut [Polled], limit: Option<Duration>) -> Result<()> {
-        if !self.pairs.is_empty() || !self.doors.is_empty() || !self.gates.is_empty() {
+        let is_idle = self.pairs.is_empty() && self.doors.is_empty() && self.gates.is_empty();
+        if self.alone || !is_idle {
             return self.process.poll(polled, limit).map(|_| ());
         }
         let watched =
@@ -402,20 +471,14 @@ impl Carrier {
 
     fn open_post(&mut self) {
         let _ = rustix::io::read(self.post.bell.as_fd(), &mut [0_u8; 8]);
-        let mut news = self
-            .post
-            .news
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let post = self.post.clone();
+        let mut news = post.news.lock().unwrap_or_else(PoisonError::into_inner);
         for news in std::mem::take(&mut *news) {
             match news {
                 News::Carry(pair) => self.pairs.push(pair),
                 News::Hear(child) => self.children.push(child),
-                News::End => {
-                    let children = self.children.iter();
-                    children.for_each(|child| child.is_left(&self.process));
-                    self.ends = Some(Instant::now());
-                }
+                News::End => self.is_told_to_end(),
+                News::Rest => self.rests = true,
             }
         }
     }

@@ -23,7 +23,7 @@ use crate::legacy::{self, Legacy};
 use crate::own::{self, Own};
 use crate::poll::Polled;
 use crate::process::Process;
-use crate::pump::{Post, Queue};
+use crate::pump::{self, Names, Post, Queue};
 use crate::standing::Standing;
 use crate::{Errno, Result, errno, kernel};
 use shared::{Shared, Word, say};
@@ -427,32 +427,34 @@ impl Process {
         taken
     }
 
-    /// Whether this program may become another, as far as its sockets go: those that are not closed by that are listeners, which the other
-    /// program can have.
+    /// Whether this program may become another, as far as its sockets go: where a daemon has the device, the other one can have what listens and what is
+    /// connected.
     ///
     /// # Errors
     /// Why it may not.
     pub fn may_leave(&self) -> std::result::Result<(), Stays> {
         let mut inner = self.core.lock();
         for fd in inner.left_open() {
-            let of = |sockets: &mut janus_posix::Sockets<'_>, socket| {
-                (sockets.is_listening(socket), sockets.is_epoll(socket))
-            };
-            let kind =
-                inner.call(|sockets, descriptors, _| Ok(of(sockets, descriptors.socket(fd)?)));
-            match kind {
-                Ok((true, _)) if self.core.shares_ports => {}
-                Ok((true, _)) => return Err(Stays::Listeners),
-                // An instance of epoll goes on watching what is the kernel's.
-                Ok((_, true)) | Err(_) => {}
-                Ok(_) => return Err(Stays::Sockets),
+            let goes_along = self.core.shares_ports;
+            let stays = inner.call(|sockets, descriptors, _| {
+                let socket = descriptors.socket(fd)?;
+                Ok(match sockets.is_listening(socket) {
+                    true => (!goes_along).then_some(Stays::Listeners),
+                    // An instance of epoll goes on watching what is the kernel's.
+                    false if sockets.is_epoll(socket) => None,
+                    false if goes_along && sockets.getpeername(socket).is_ok() => None,
+                    false => Some(Stays::Sockets),
+                })
+            });
+            if let Ok(Some(stays)) = stays {
+                return Err(stays);
             }
         }
         Ok(())
     }
 
-    /// Leaves the listeners that are not closed on exec to the program that this one becomes: their descriptors are marks from now on. How many
-    /// descriptors that are.
+    /// Leaves what is not closed on exec to the program that this one becomes. Descriptors of what listens are marks from now on, and those of connections ends of
+    /// pairs, whose other ends are carried here. How many descriptors that are.
     ///
     /// # Errors
     /// EMFILE; then all are what they were.
@@ -460,45 +462,71 @@ impl Process {
         let mut inner = self.core.lock();
         let mut left: HashMap<i32, Vec<RawFd>> = HashMap::new();
         for fd in inner.left_open() {
-            left.entry(inner.descriptors.socket(fd)?)
-                .or_default()
-                .push(fd);
+            let socket = inner.descriptors.socket(fd)?;
+            left.entry(socket).or_default().push(fd);
         }
-        left.retain(|socket, _| inner.listening.contains_key(socket));
-        let mark = |(socket, fds): (i32, Vec<RawFd>)| {
-            // The other end goes at once: this program ends before the next begins.
-            let (mark, _) = legacy::mark(&inner.legacy(socket)?)?;
-            let nonblocking = inner.call(|sockets, _, _| Ok(sockets.is_nonblocking(socket)))?;
-            ioctl_fionbio(&mark, nonblocking).map_err(errno)?;
-            Ok((mark, fds))
+        let mut stand_in = |(socket, fds): (i32, Vec<RawFd>)| {
+            let stands_in = inner.stand_in(socket)?;
+            Ok(stands_in.map(|(end, other)| (socket, fds, end, other)))
         };
-        let marked = left.into_iter().map(mark).collect::<Result<Vec<_>>>();
-        let marked = marked?;
-        let mut count = 0;
-        for (mark, fds) in &marked {
+        let stand_ins = left.into_iter().filter_map(|it| stand_in(it).transpose());
+        let stand_ins = stand_ins.collect::<Result<Vec<_>>>()?;
+        let (mut count, mut carried) = (0, Vec::new());
+        for (socket, fds, end, other) in stand_ins {
+            // Until the pump has a name of it.
+            inner.descriptors.hold(socket);
             for fd in fds {
-                let number = kernel::duplicate_to(mark, *fd, DupFlags::empty())?;
-                // The program's, and the next one's.
-                let _ = number.into_raw_fd();
-                let (before, last) = inner.descriptors.take(&self.core.ours, *fd)?;
+                // The number is the program's, and the next one's.
+                let _ = kernel::duplicate_to(&end, fd, DupFlags::empty())?.into_raw_fd();
+                let (before, _) = inner.descriptors.take(&self.core.ours, fd)?;
                 let _ = before.into_raw_fd();
-                if let Some(socket) = last {
-                    // Its port stays open for the next program.
-                    inner.listening.remove(&socket);
-                    let _ = inner.end(socket);
-                }
                 count += 1;
             }
-        }
-        if count > 0 {
-            inner.seat()?.is_succeeded();
+            match inner.listening.contains_key(&socket) {
+                true => {
+                    let shared = inner.succession.shared.entry(socket).or_default();
+                    shared.marks.push(Own::new(own::keep(other)));
+                    shared.held = true;
+                }
+                false => carried.push((socket, own::keep(other))),
+            }
         }
         inner.settle();
+        drop(inner);
+        self.core.ring_pump();
+        for (socket, end) in carried {
+            let is_carried = self.carry(socket, end);
+            self.core.let_go(&[socket]);
+            is_carried?;
+        }
         Ok(count)
     }
 }
 
 impl Inner {
+    /// Stands in the place of a socket in another program, with its other end; `None` for what is the kernel's there.
+    fn stand_in(&mut self, socket: i32) -> Result<Option<(OwnedFd, OwnedFd)>> {
+        let ends = match self.listening.contains_key(&socket) {
+            true => legacy::mark(&self.legacy(socket)?)?,
+            false => {
+                let names = self.call(|sockets, _, _| {
+                    let local = sockets.getsockname(socket)?;
+                    Ok(sockets
+                        .getpeername(socket)
+                        .ok()
+                        .map(|peer| Names { local, peer }))
+                });
+                match names.unwrap_or_default() {
+                    Some(names) => pump::pair(Some(names))?,
+                    None => return Ok(None),
+                }
+            }
+        };
+        let nonblocking = self.call(|sockets, _, _| Ok(sockets.is_nonblocking(socket)))?;
+        ioctl_fionbio(&ends.0, nonblocking).map_err(errno)?;
+        Ok(Some(ends))
+    }
+
     /// Description of a socket that listens, as text.
     pub(crate) fn legacy(&mut self, socket: i32) -> Result<Box<[u8]>> {
         let port = self.listening.get(&socket).copied();

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 pub use network::{NAME_SERVERS_MAX, Network, ROUTES_MAX};
 
 /// The version of these messages, and of when whom a ring wakes.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 /// Bytes of the longest message.
 pub(crate) const LEN_MAX: usize = 2_560;
 /// Bytes of the longest name.
@@ -37,6 +37,8 @@ pub enum Share {
     Join,
     /// It joins them, and gets new connections only while none of the others does.
     Reserve,
+    /// It has connections there from before, and gets no new ones.
+    Left,
 }
 
 /// A listener's port, as one may have it whom another program has left it to: as a member of that program's group, with its rights.
@@ -177,6 +179,11 @@ pub enum Message {
     Released {
         /// Of which claim.
         number: u32,
+    },
+    /// From a member: it goes on in another process. One end of a line comes with it, whose other end is that process's.
+    Moves {
+        /// The number of the process.
+        process: u32,
     },
 }
 
@@ -412,6 +419,7 @@ impl Message {
             Message::Leave { keeps } => out.put([10, (*keeps).into()]),
             Message::Network(it) => out.network(it),
             Message::Released { number } => out.put([12]).put(number.to_le_bytes()),
+            Message::Moves { process } => out.put([13]).put(process.to_le_bytes()),
         };
         out.0
     }
@@ -457,6 +465,7 @@ impl Message {
                     0 => Share::Alone,
                     1 => Share::Join,
                     2 => Share::Reserve,
+                    3 => Share::Left,
                     _ => return Err(Malformed),
                 },
                 permit: from.permit()?,
@@ -480,6 +489,9 @@ impl Message {
             11 => Message::Network(from.network()?),
             12 => Message::Released {
                 number: from.u32()?,
+            },
+            13 => Message::Moves {
+                process: from.u32()?,
             },
             _ => return Err(Malformed),
         };

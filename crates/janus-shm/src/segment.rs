@@ -8,11 +8,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::AtomicU32;
 
+use janus_mem::unforked;
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
     memfd_create,
 };
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::Violation;
 
@@ -73,10 +74,8 @@ impl Segment {
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at a place of the kernel's choice aliases nothing.
         let base = unsafe { mmap(null_mut(), len, rights, MapFlags::SHARED, &fd, 0)? };
-        // A forked child has no use for it, and may be about to give up the rights of its user.
-        // SAFETY: the range was mapped just now; its contents stay.
-        let _ = unsafe { madvise(base, len, Advice::LinuxDontFork) };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        unforked::keep_from_children(base, len);
         Ok(Segment { base, len, fd })
     }
 
@@ -161,6 +160,7 @@ impl AsFd for Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
+        unforked::forget(self.base);
         // SAFETY: the mapping is the value's, and nothing borrows from it any more.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "munmap of our own mapping");

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use janus_shm::{Hello, Message, bytes_of_ring};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::bare::{Bare, LOG2, PACKETS, claim, hello};
 use crate::churn::in_time;
@@ -189,4 +190,42 @@ fn one_that_asks_and_never_takes_anything_disturbs_nobody() {
     honest.ends();
     drop(liar);
     world.ends();
+}
+
+#[test]
+fn who_moves_is_there_until_the_process_that_it_names_has_ended() {
+    let world = World::new("moves");
+    let honest = world.member(80, "honest");
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let line = || socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+    let moves = Message::Moves { process: 4711 };
+    let mut mover = Bare::new(&world.socket);
+    mover.joins();
+    mover.claims(1, false, 81);
+    let (first, daemons) = line();
+    mover.says(&moves, &[&daemons]);
+    drop(daemons);
+    let (second, daemons) = line();
+    mover.says(&moves, &[&daemons]);
+    drop(daemons);
+    // The first is no more.
+    drop(first);
+    mover.claims(2, false, 82);
+    world.shows(|it| it.members.iter().any(|it| it.process == 4711));
+    drop(second);
+    assert!(mover.is_cut_off(), "its process has ended");
+    let mut early = Bare::new(&world.socket);
+    early.says_hello();
+    early.hears_welcome();
+    let (_there, daemons) = line();
+    early.says(&moves, &[&daemons]);
+    assert!(early.is_cut_off(), "it was not there yet");
+    let mut vague = Bare::new(&world.socket);
+    vague.joins();
+    vague.says(&moves, &[]);
+    assert!(vague.is_cut_off(), "it names no process");
+    assert_eq!(world.asks(80, "hello").unwrap(), "honest: hello");
+    honest.ends();
+    let counters = world.ends();
+    assert_eq!((counters.died.get(), counters.cut_off.get()), (1, 2));
 }

@@ -193,6 +193,27 @@ impl Ports {
         self.0.has(udp, port)
     }
 
+    /// Ends the thread that hears the daemon, so that this process can be copied, until [`goes_on`](Ports::goes_on).
+    pub fn rests(&self) {
+        self.0.rests();
+    }
+
+    /// Hears the daemon again, here or in a copy.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn goes_on(&self) -> io::Result<()> {
+        self.0.goes_on()
+    }
+
+    /// This process is a copy, which has the member from now on: the daemon is told.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn moves(&self) -> io::Result<()> {
+        self.0.moves()
+    }
+
     /// Says that another member claims this one's ports of TCP soon after its end. The daemon keeps them for a moment
     /// then, as those of a member that died.
     pub fn is_succeeded(&self) {

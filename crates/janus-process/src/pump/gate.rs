@@ -140,9 +140,7 @@ impl Gate {
             Ok(own::keep(ours))
         })();
         let handed: Result<_> = handed.inspect_err(|_: &Errno| process.close_name_of_our_own(fd));
-        let mut pair = Pair::of(fd, handed?);
-        pair.is_handed_over = true;
-        Ok(pair)
+        Ok(Pair::of(fd, handed?))
     }
 
     pub(super) fn close(&self, process: &Process) {

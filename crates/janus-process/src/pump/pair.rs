@@ -29,8 +29,6 @@ pub(crate) struct Pair {
     back: Way,
     /// The other process has closed its end; what it wrote may still be there.
     hung_up: bool,
-    /// It was never accepted here, and goes on elsewhere when this process ends.
-    pub(super) is_handed_over: bool,
 }
 
 /// One direction.
@@ -123,18 +121,12 @@ impl Pair {
             out: Way::new(),
             back: Way::new(),
             hung_up: false,
-            is_handed_over: false,
         }
     }
 
     /// Whether the other process has ended, or closed it, and bytes may be left.
     pub(crate) fn outlasts(&self) -> bool {
         has_hung_up(&self.end)
-    }
-
-    /// Whether the connection's peer has said its end.
-    pub(super) fn is_closed(&self) -> bool {
-        self.out.told
     }
 
     /// The connection, and the end: each only while something can come of it.

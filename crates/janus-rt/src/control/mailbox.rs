@@ -235,6 +235,11 @@ impl ControlMailbox {
         self.ring();
     }
 
+    /// Its thread is about to be started once more.
+    pub(crate) fn restarts(&self) {
+        self.stopping.store(false, Ordering::Release);
+    }
+
     /// Enters what a shard has lost so far, and rings where a kind among `changed` is not quiet.
     pub(crate) fn enter_losses(&self, shard: u8, losses: &Losses, changed: u32) {
         *self.board(shard).losses.lock() = *losses;

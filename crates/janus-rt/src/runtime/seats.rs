@@ -125,6 +125,37 @@ impl Seats {
 }
 
 impl SeatCrew {
+    /// Ends all threads of the runtime until [`goes_on`](SeatCrew::goes_on), so that the process can be copied, which would leave them behind. False, and nothing
+    /// is done: it cannot be, as it has a device of its own.
+    pub fn rests(&mut self) -> bool {
+        self.0.rests()
+    }
+
+    /// Calls what forks a copy, which gets the memory that children do not.
+    ///
+    /// # Errors
+    /// As the system says; then nothing was called.
+    pub fn with_memory_for_copies<R>(&self, fork: impl FnOnce() -> R) -> io::Result<R> {
+        let _copied = janus_mem::unforked::Copied::by_forks()?;
+        Ok(fork())
+    }
+
+    /// They go on.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn goes_on(&mut self) -> Result {
+        self.0.goes_on()
+    }
+
+    /// They go on in a copy of the process, which has its place from now on.
+    ///
+    /// # Errors
+    /// A thread cannot be started, there are no descriptors left, or the daemon cannot be told.
+    pub fn goes_on_here(&mut self) -> Result {
+        self.0.goes_on_here()
+    }
+
     /// Ends the runtime: connections that are closed end in order for as long as `close_ms` says, the rest is reset.
     ///
     /// # Errors

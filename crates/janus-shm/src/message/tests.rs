@@ -61,6 +61,7 @@ fn some() -> Vec<Message> {
         }),
         Message::Release { number: 9 },
         Message::Released { number: 9 },
+        Message::Moves { process: 4711 },
         Message::Granted {
             number: 9,
             port: 40_000,
@@ -172,7 +173,7 @@ fn message() -> impl Strategy<Value = Message> {
     });
     let claim = (
         any::<(u32, bool, u16)>(),
-        0_usize..3,
+        0_usize..4,
         ip(),
         ".{0,16}",
         permit(),
@@ -183,7 +184,7 @@ fn message() -> impl Strategy<Value = Message> {
             udp,
             address: SocketAddr::new(ip, port),
             group,
-            share: [Share::Alone, Share::Join, Share::Reserve][share],
+            share: [Share::Alone, Share::Join, Share::Reserve, Share::Left][share],
             permit,
         })
     });
@@ -208,6 +209,7 @@ fn message() -> impl Strategy<Value = Message> {
         }),
         any::<u32>().prop_map(|number| Message::Release { number }),
         any::<u32>().prop_map(|number| Message::Released { number }),
+        any::<u32>().prop_map(|process| Message::Moves { process }),
     ]
 }
 

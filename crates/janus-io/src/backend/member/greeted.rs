@@ -37,7 +37,10 @@ fn welcomed(link: &Link, path: &Path) -> io::Result<(Welcome, Network, Vec<Owned
         io::Error::new(io::ErrorKind::InvalidData, text)
     };
     let (mut until, mut told) = (Instant::now() + ANSWER_WITHIN, None);
-    while wait(link, Some(until.saturating_duration_since(Instant::now()))) {
+    while wait(
+        [link.as_fd()],
+        Some(until.saturating_duration_since(Instant::now())),
+    ) {
         match link.receive()? {
             Received::Message(Message::Welcome(welcome), fds) => {
                 let network = told.unwrap_or_else(|| of_welcome(&welcome));

@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use janus_shm::{Bell, Claim, Link, Message, Permit, Received, Share, Violation, Welcome};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use rustix::net::{Shutdown, shutdown};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 
 use super::addresses::Addresses;
 use super::greeted::{Greeted, hello, hung_up};
@@ -63,6 +64,8 @@ pub(super) struct Line {
     places: Vec<Place>,
     state: Mutex<State>,
     changed: Condvar,
+    /// Calls the thread that listens.
+    calls: OwnedFd,
     counters: Arc<MemberCounters>,
 }
 
@@ -85,6 +88,9 @@ struct State {
     /// Queues that are open.
     open: usize,
     listens: bool,
+    listener: Option<JoinHandle<()>>,
+    /// The thread is to end, although there are queues.
+    rests: bool,
     /// Another member claims the ports soon after this one's end.
     succeeded: bool,
 }
@@ -152,9 +158,12 @@ impl Line {
                 permits: wishes.permit.clone().into_iter().collect(),
                 open: 0,
                 listens: false,
+                listener: None,
+                rests: false,
                 succeeded: false,
             }),
             changed: Condvar::new(),
+            calls: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             counters,
         }))
     }
@@ -192,16 +201,55 @@ impl Line {
 
     /// Packets may come; somebody listens from now on.
     pub(super) fn begin(self: &Arc<Line>) -> io::Result<()> {
-        let line = self.clone();
         let mut state = self.lock();
         if let Some(link) = &state.link {
             let sent = link.send(&Message::Ready, &[]);
             sent.map_err(|error| hung_up(&self.path, error))?;
         }
-        let thread = std::thread::Builder::new().name("janus-member".into());
-        thread.stack_size(128 << 10).spawn(move || line.listen())?;
+        state.listener = Some(self.start()?);
         state.listens = true;
         Ok(())
+    }
+
+    fn start(self: &Arc<Line>) -> io::Result<JoinHandle<()>> {
+        let line = self.clone();
+        let thread = std::thread::Builder::new().name("janus-member".into());
+        thread.stack_size(128 << 10).spawn(move || line.listen())
+    }
+
+    /// Ends the thread, until [`Line::goes_on`].
+    pub(super) fn rests(&self) {
+        let mut state = self.lock();
+        state.rests = true;
+        let listener = state.listener.take();
+        drop(state);
+        // It fails when the counter is full, and then it calls already.
+        let _ = rustix::io::write(&self.calls, &1_u64.to_ne_bytes());
+        if let Some(thread) = listener {
+            // It has printed why, if it panicked.
+            let _ = thread.join();
+        }
+        let _ = rustix::io::read(&self.calls, &mut [0; 8]);
+    }
+
+    pub(super) fn goes_on(self: &Arc<Line>) -> io::Result<()> {
+        let mut state = self.lock();
+        state.rests = false;
+        state.listener = Some(self.start()?);
+        Ok(())
+    }
+
+    /// This process has a member's memory and descriptors of another one, in whose place it is: the daemon is told before that one ends.
+    pub(super) fn moves(&self) -> io::Result<()> {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (mine, daemons) = socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
+        // Open for as long as the process is there.
+        let _ = mine.into_raw_fd();
+        let process = std::process::id();
+        // Without one, the next is dialed by this process.
+        let state = self.lock();
+        let mut links = state.link.iter();
+        links.try_for_each(|it| it.send(&Message::Moves { process }, &[daemons.as_fd()]))
     }
 
     pub(super) fn claim(&self, udp: bool, address: SocketAddr) -> io::Result<u16> {
@@ -336,7 +384,7 @@ impl Line {
             if let Some(link) = link {
                 self.hear(&link);
                 drop(link);
-                if self.loses() {
+                if self.lock().rests || self.loses() {
                     return;
                 }
             }
@@ -348,7 +396,7 @@ impl Line {
 
     /// Hears what one daemon says, until it is gone.
     fn hear(&self, link: &Link) {
-        while wait(link, None) {
+        while wait([link.as_fd(), self.calls.as_fd()], None) && !self.lock().rests {
             match link.receive() {
                 Ok(Received::Message(message, _)) => self.heard(message),
                 Ok(Received::Nothing) => {}
@@ -424,7 +472,10 @@ impl Line {
         let (begin, mut said) = (Instant::now(), String::new());
         let hello = hello(&self.wishes, self.welcome.member, self.welcome.ports);
         loop {
-            if self.lock().open == 0 {
+            if matches!(
+                *self.lock(),
+                State { open: 0, .. } | State { rests: true, .. }
+            ) {
                 return true;
             }
             let resumed = Greeted::at(&self.path, &hello).and_then(|next| self.resume(next));
@@ -461,12 +512,19 @@ impl Line {
         for claim in &state.granted {
             link.send(&Message::Claim(claim.clone()), &[])?;
         }
+        let mut unheard = Vec::new();
         for claim in &state.released {
-            let number = claim.number;
-            link.send(&Message::Claim(claim.clone()), &[])?;
-            link.send(&Message::Release { number }, &[])?;
+            let (mut claim, number) = (claim.clone(), claim.number);
+            if claim.share == Share::Alone {
+                link.send(&Message::Claim(claim), &[])?;
+                link.send(&Message::Release { number }, &[])?;
+                unheard.push(number);
+            } else {
+                claim.share = Share::Left;
+                link.send(&Message::Claim(claim), &[])?;
+            }
         }
-        state.unheard = state.released.iter().map(|it| it.number).collect();
+        state.unheard = unheard;
         link.send(&Message::Ready, &[])?;
         state.link = Some(link);
         state.daemon += 1;
@@ -559,8 +617,8 @@ fn is_at(claim: &Claim, udp: bool, port: u16) -> bool {
 }
 
 /// Waits until there is something to hear. False: not within that time.
-pub(super) fn wait(link: &Link, time: Option<Duration>) -> bool {
-    let mut polled = [PollFd::new(link, PollFlags::IN)];
+pub(super) fn wait<const N: usize>(lines: [BorrowedFd<'_>; N], time: Option<Duration>) -> bool {
+    let mut polled = lines.map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN));
     let time = time.and_then(|time| Timespec::try_from(time).ok());
     match poll(&mut polled, time.as_ref()) {
         Ok(ready) => ready > 0,

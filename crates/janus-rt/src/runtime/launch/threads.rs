@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 
 use janus_io::IoCore;
+use janus_io::member::Ports;
 use janus_io::park::Unparker;
 
 use super::seed::Seed;
@@ -16,6 +17,7 @@ use crate::clock::Clock;
 use crate::control::conductor::Conductor;
 use crate::control::ending::Ending;
 use crate::dhcp::Keeper;
+use crate::lock::Lock;
 use crate::metrics::Collector;
 use crate::runtime::{BoxError, MainResult, Result};
 use crate::shard::shared::Shared;
@@ -58,12 +60,16 @@ impl Prepared {
             pins: pin::plan(&settings, io_cores.len()),
             shards: seeds.len(),
         };
-        let conducting = threads.conduct(conductor, seeds.len() + io_cores.len());
+        let conductor = Arc::new(Lock::new(conductor));
+        let cores = seeds.len() + io_cores.len();
+        let conducting = threads.conduct(&conductor, cores);
         let stop = Arc::new(AtomicBool::new(false));
         let polling = threads.poll(io_cores, &stop);
         let crew = Crew {
             threads,
             shared,
+            conductor,
+            cores,
             conducting,
             polling,
             stop,
@@ -78,6 +84,9 @@ impl Prepared {
 pub(in crate::runtime) struct Crew {
     threads: Threads,
     shared: Arc<Shared>,
+    conductor: Arc<Lock<Conductor>>,
+    /// Those that have a thread, or would have one.
+    cores: usize,
     conducting: Option<JoinHandle<()>>,
     polling: Vec<(JoinHandle<()>, Unparker)>,
     stop: Arc<AtomicBool>,
@@ -86,6 +95,42 @@ pub(in crate::runtime) struct Crew {
 }
 
 impl Crew {
+    /// Ends the threads until [`Crew::goes_on`], for the time in which the process is copied. False, and nothing is done: it has others, or a device of its own.
+    pub(in crate::runtime) fn rests(&mut self) -> bool {
+        let Some(member) = &self.shared.member else {
+            return false;
+        };
+        if !self.polling.is_empty() || self.shared.blocking.report().threads > 0 {
+            return false;
+        }
+        // A copy has no use for it, and who comes in this one's place may listen there.
+        if let Some(admin) = self.admin.take() {
+            self.threads.join(admin.close());
+        }
+        self.shared.mailbox.stop();
+        if let Some(thread) = self.conducting.take() {
+            self.threads.join(thread);
+        }
+        member.rests();
+        true
+    }
+
+    pub(in crate::runtime) fn goes_on(&mut self) -> Result {
+        self.shared.mailbox.restarts();
+        self.conducting = self.threads.conduct(&self.conductor, self.cores);
+        match &self.shared.member {
+            Some(member) => Ok(member.goes_on()?),
+            None => Ok(()),
+        }
+    }
+
+    /// [`Crew::goes_on`] in a copy of the process, which has its place from now on.
+    pub(in crate::runtime) fn goes_on_here(&mut self) -> Result {
+        self.goes_on()?;
+        let member = self.shared.member.as_ref();
+        Ok(member.map_or(Ok(()), Ports::moves)?)
+    }
+
     /// Waits for their end, now that the cores have ended. The error: the first thing that went wrong in the runtime's life.
     pub(in crate::runtime) fn dismiss(self) -> Result {
         let Crew {
@@ -96,6 +141,7 @@ impl Crew {
             stop,
             admin,
             keeper,
+            ..
         } = self;
         let behind = shared.blocking.close(shared.settings.get().close);
         if behind > 0 {
@@ -161,8 +207,9 @@ impl Threads {
         }
     }
 
-    fn conduct(&self, mut conductor: Conductor, number: usize) -> Option<JoinHandle<()>> {
-        let body = move || Ok(conductor.run()?);
+    fn conduct(&self, conductor: &Arc<Lock<Conductor>>, number: usize) -> Option<JoinHandle<()>> {
+        let conductor = conductor.clone();
+        let body = move || Ok(conductor.lock().run()?);
         self.start("janus-control".into(), number, body)
     }
 

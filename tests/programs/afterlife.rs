@@ -1,0 +1,121 @@
+//! Connections whose program ends, or becomes another, while other processes use them: these and the peers notice nothing.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use rustix::process::Pid;
+
+use crate::running::Running;
+use crate::upgrade::until_ended;
+use crate::world::{PROGRAM, Sockets, Transcript, World, compare_by};
+
+const PYTHON: &str = "/usr/bin/python3";
+const LONG: Duration = Duration::from_secs(20);
+
+struct Client(TcpStream);
+
+impl Client {
+    fn new(port: u16) -> Client {
+        let stream = TcpStream::connect((PROGRAM, port)).expect("it listens");
+        stream.set_read_timeout(Some(LONG)).expect("a time");
+        Client(stream)
+    }
+
+    fn asks(&mut self, what: &str) {
+        let line = format!("{what}\n");
+        self.0.write_all(line.as_bytes()).expect("it is connected");
+    }
+
+    fn hears(&mut self) -> String {
+        let (mut said, mut byte) = (Vec::new(), [0]);
+        while !said.ends_with(b"\n") && self.0.read(&mut byte).expect("an answer") > 0 {
+            said.push(byte[0]);
+        }
+        String::from_utf8(said).expect("text")
+    }
+
+    fn asked(&mut self, what: &str) -> String {
+        self.asks(what);
+        self.hears()
+    }
+
+    /// All that comes after its own end.
+    fn ends(self) -> String {
+        let mut said = String::new();
+        self.0
+            .shutdown(std::net::Shutdown::Write)
+            .expect("it is connected");
+        let read = (&self.0)
+            .read_to_string(&mut said)
+            .map_err(|error| error.kind());
+        format!("{read:?} {said}\n")
+    }
+}
+
+fn server(world: &World, how: &str, port: u16) -> Running {
+    let words = [
+        PYTHON,
+        &world.script("afterlife.py"),
+        how,
+        PROGRAM,
+        &port.to_string(),
+    ];
+    let mut server = world.start(&words);
+    server.says("listening");
+    server
+}
+
+fn replaced(world: &World) -> Transcript {
+    let mut server = server(world, "replaced", 7100);
+    let mut first = Client::new(7100);
+    let mut said = first.asked("one");
+    // They wait to be accepted.
+    let mut others = [(); 2].map(|()| Client::new(7100));
+    others[0].asks("two");
+    first.asks("three");
+    server.write(b"go on\n");
+    server.says("replaced");
+    said += &first.hears();
+    for at in 0..100 {
+        said += &first.asked(&format!("{at}"));
+    }
+    said += &first.ends();
+    let [mut second, mut third] = others;
+    said += &(second.hears() + &second.asked("four") + &second.ends());
+    said += &(third.asked("five") + &third.ends());
+    said + &server.end().to_string()
+}
+
+#[test]
+fn a_program_that_becomes_another_keeps_its_connections() {
+    compare_by(Sockets::Member, &["/usr/bin/python3 --version"], replaced);
+}
+
+/// A server ends, another begins at the same port, and what the first one has accepted goes on.
+fn outlived(world: &World) -> Transcript {
+    let mut said = String::new();
+    for (how, port) in ["leaves", "leaves_later", "sends"].into_iter().zip(7100..) {
+        let mut before = server(world, how, port);
+        let mut first = Client::new(port);
+        if how == "leaves" {
+            said += &first.asked("nought");
+        }
+        until_ended(Pid::from_raw(before.id() as i32).expect("a process"));
+        let next = server(world, "serves", port);
+        let mut second = Client::new(port);
+        before.write(b"go on\n");
+        for at in 0..100 {
+            said += &first.asked(&format!("{how} {at}"));
+            said += &second.asked(&format!("{at}"));
+        }
+        said += &(first.ends() + &second.ends());
+        said += &format!("{}{}", before.end(), next.end());
+    }
+    said
+}
+
+#[test]
+fn connections_outlive_the_program_that_accepted_them() {
+    compare_by(Sockets::Member, &["/usr/bin/python3 --version"], outlived);
+}

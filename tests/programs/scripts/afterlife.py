@@ -1,0 +1,114 @@
+# A server that ends, or becomes another program, while its connections are used: afterlife.py HOW ADDRESS PORT
+import array
+import os
+import socket
+import sys
+
+
+def line(connection):
+    said = b""
+    while not said.endswith(b"\n"):
+        piece = connection.recv(1)
+        if not piece:
+            return said
+        said += piece
+    return said
+
+
+def answers(connection, name):
+    said = line(connection)
+    if said:
+        connection.sendall(name + b" has " + said)
+    return bool(said)
+
+
+def listens(at):
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(at)
+    listener.listen()
+    print("listening", flush=True)
+    return listener
+
+
+# It becomes another program, which has the connection, and one that waits to be accepted.
+def replaced(at):
+    listener = listens(at)
+    first, _ = listener.accept()
+    answers(first, b"the first program")
+    sys.stdin.readline()
+    for kept in (listener, first):
+        kept.set_inheritable(True)
+    numbers = [str(kept.fileno()) for kept in (listener, first)]
+    os.execv(sys.executable, [sys.executable, __file__, "replaces", *numbers])
+
+
+def replaces(listener, first):
+    listener, first = socket.socket(fileno=int(listener)), socket.socket(fileno=int(first))
+    print("replaced", first.getsockname(), listener.getsockname(), flush=True)
+    for other in (first, None, None):
+        other = other or listener.accept()[0]
+        while answers(other, b"the second program"):
+            pass
+        other.close()
+
+
+# Its child goes on with the connection.
+def leaves(at):
+    listener = listens(at)
+    first, _ = listener.accept()
+    answers(first, b"the parent")
+    listener.close()
+    if os.fork():
+        os._exit(0)
+    os.close(1)
+    os.close(2)
+    while answers(first, b"the child"):
+        pass
+
+
+# A child has it, and has not touched it when its parent ends.
+def leaves_later(at):
+    listener = listens(at)
+    first, _ = listener.accept()
+    listener.close()
+    if os.fork():
+        return
+    os.close(1)
+    os.close(2)
+    sys.stdin.readline()
+    while answers(first, b"the child"):
+        pass
+
+
+# Another process has been sent it.
+def sends(at):
+    listener = listens(at)
+    here, there = socket.socketpair()
+    if not os.fork():
+        listener.close()
+        here.close()
+        os.close(1)
+        os.close(2)
+        _, control, _, _ = there.recvmsg(1, 64)
+        first = socket.socket(fileno=array.array("i", control[0][2])[0])
+        while answers(first, b"who was sent it"):
+            pass
+        os._exit(0)
+    first, _ = listener.accept()
+    here.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [first.fileno()]))])
+
+
+# As one that begins where another has ended.
+def serves(at):
+    listener = listens(at)
+    first, _ = listener.accept()
+    while answers(first, b"the next server"):
+        pass
+
+
+how = sys.argv[1]
+if how == "replaces":
+    replaces(*sys.argv[2:])
+else:
+    globals()[how]((sys.argv[2], int(sys.argv[3])))
