@@ -2,7 +2,7 @@
 //! queue meanwhile.
 
 use std::fs;
-use std::io::{IoSliceMut, Write};
+use std::io::{IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
@@ -66,6 +66,49 @@ fn managed() {
 }
 
 /// Restarts a daemon under a server's connections; all of them have their answers each time.
+/// Descriptors that the next daemon brings have no numbers that the program would use, or close.
+#[test]
+fn a_programs_numbers_are_its_own_under_the_next_daemon() {
+    if let Err(why) = tools(&["ip -V", "/usr/bin/python3 --version"]) {
+        return skip(&why);
+    }
+    if let Err(why) = in_own_space(numbered) {
+        skip(&why);
+    }
+}
+
+fn numbered() {
+    let place = Place::new("numbered");
+    let mut daemon = place.daemon();
+    let mut command = place.member("/usr/bin/python3");
+    let script = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/programs/scripts/afterlife.py"
+    );
+    command.args([script, "numbers", OURS, "80"]);
+    command.env("LD_PRELOAD", library::library());
+    let mut program = Running::start(command, "afterlife.py");
+    program.says("listening");
+    let mut stream = connect(80);
+    let mut asks = || {
+        stream.write_all(b"which\n").expect("it is open");
+        let mut said = [0; 2];
+        stream.read_exact(&mut said).expect("an answer");
+        said
+    };
+    let before = asks();
+    for _ in 0..3 {
+        assert_eq!(asks(), before);
+        daemon.signal(Signal::KILL);
+        daemon.end();
+        daemon = place.daemon();
+    }
+    assert_eq!(asks(), before);
+    drop(stream);
+    program.end().well();
+    daemon.terminated().well();
+}
+
 fn restarts(place: &Place, mut starts: impl FnMut() -> Running) {
     let mut daemon = starts();
     let mut server = serve(place, 80);

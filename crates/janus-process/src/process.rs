@@ -54,6 +54,7 @@ impl Process {
     }
 
     fn start_with(build: impl FnOnce() -> Result<Seats, BoxError>) -> Result<Process, BoxError> {
+        Seats::keep_descriptors_by(own::keep);
         let before = kernel::open_descriptors();
         let file = std::fs::File::open("/dev/null")?.into();
         // Threads that are begun here are sent no signals: those are the program's, and end the waits of its threads.

@@ -30,12 +30,14 @@ mod unmodeled {
     mod bell;
     mod board;
     mod foreign;
+    pub(crate) mod kept;
     mod link;
     mod peer;
 
     pub use bell::Bell;
     pub use board::{Board, Copied, Form};
     pub use foreign::{Closer, is_agreed_on};
+    pub use kept::keep_descriptors_by;
     pub use link::{Link, Received};
     pub use peer::Peer;
 }

@@ -11,6 +11,7 @@ use rustix::net::{
 
 use super::peer::{Peer, peer};
 use crate::Message;
+use crate::kept::kept;
 use crate::message::LEN_MAX;
 
 /// Descriptors with one message.
@@ -37,7 +38,7 @@ impl Link {
     /// Of a connected SEQPACKET socket.
     #[must_use]
     pub fn new(socket: OwnedFd) -> Link {
-        Link(socket)
+        Link(kept(socket))
     }
 
     /// Process and user of the other side, as the kernel knew them when it connected.

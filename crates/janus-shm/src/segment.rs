@@ -16,6 +16,7 @@ use rustix::fs::{
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::Violation;
+use crate::kept::kept;
 
 /// A word that both sides reach. Under `--cfg loom` `segment/model.rs` takes this file's place.
 pub(crate) type Word = AtomicU32;
@@ -76,6 +77,7 @@ impl Segment {
         let base = unsafe { mmap(null_mut(), len, rights, MapFlags::SHARED, &fd, 0)? };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         unforked::keep_from_children(base, len);
+        let fd = kept(fd);
         Ok(Segment { base, len, fd })
     }
 

@@ -99,6 +99,16 @@ def sends(at):
     here.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [first.fileno()]))])
 
 
+# It says which number it would get next, and closes all that it was not given.
+def numbers(at):
+    listener = listens(at)
+    first, _ = listener.accept()
+    while line(first):
+        number = os.dup(0)
+        os.closerange(number, 4096)
+        first.sendall(b"%d\n" % number)
+
+
 # As one that begins where another has ended.
 def serves(at):
     listener = listens(at)

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use janus_mem::{Depot, Growth, SLOT_SIZE};
 use janus_shm::Welcome;
-pub use janus_shm::{NAME_MAX, Network, Permit};
+pub use janus_shm::{NAME_MAX, Network, Permit, keep_descriptors_by};
 use janus_wire::{Link, MacAddr, ethernet};
 
 use crate::backend::held::{Held, Ours};

@@ -118,6 +118,12 @@ impl Builder {
 }
 
 impl Seats {
+    /// Gives each descriptor that is opened after the start, as when a daemon is followed by another, the number that `keep` chooses: a program whose threads
+    /// know nothing of the runtime may use any. For the whole process; the first who says so does.
+    pub fn keep_descriptors_by(keep: fn(OwnedFd) -> OwnedFd) {
+        janus_io::member::keep_descriptors_by(keep);
+    }
+
     /// The handle, one seat for each core, and the rest.
     pub fn into_parts(self) -> (Handle, Vec<Seat>, SeatCrew) {
         (self.handle, self.seats, SeatCrew(self.crew))
