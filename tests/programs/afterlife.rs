@@ -4,8 +4,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 
+use crate::prefork::openssh_for;
 use crate::running::Running;
 use crate::upgrade::until_ended;
 use crate::world::{PROGRAM, Sockets, Transcript, World, compare_by};
@@ -66,6 +67,10 @@ fn server(world: &World, how: &str, port: u16) -> Running {
     server
 }
 
+fn process(of: &Running) -> Pid {
+    Pid::from_raw(of.id() as i32).expect("a process")
+}
+
 fn replaced(world: &World) -> Transcript {
     let mut server = server(world, "replaced", 7100);
     let mut first = Client::new(7100);
@@ -101,7 +106,7 @@ fn outlived(world: &World) -> Transcript {
         if how == "leaves" {
             said += &first.asked("nought");
         }
-        until_ended(Pid::from_raw(before.id() as i32).expect("a process"));
+        until_ended(process(&before));
         let next = server(world, "serves", port);
         let mut second = Client::new(port);
         before.write(b"go on\n");
@@ -118,4 +123,40 @@ fn outlived(world: &World) -> Transcript {
 #[test]
 fn connections_outlive_the_program_that_accepted_them() {
     compare_by(Sockets::Member, &["/usr/bin/python3 --version"], outlived);
+}
+
+/// A session goes on while the server that has begun it is started again.
+fn sshd_is_restarted(world: &World) -> Transcript {
+    let (config, client) = openssh_for(world);
+    let with = |command| {
+        let words = client.iter().map(String::as_str);
+        words.chain([command]).collect::<Vec<&str>>()
+    };
+    let sshd = ["/usr/sbin/sshd", "-D", "-e", "-f", &config];
+    let server = world.start(&sshd);
+    let mut said = world.peer_in_time(&with("echo begun")).to_string();
+    let mut session = world.start_peer(&with("cat"));
+    session.write(b"one\n");
+    session.says("one");
+    server.signal(Signal::TERM);
+    until_ended(process(&server));
+    let next = world.start(&sshd);
+    said += &world.peer_in_time(&with("echo again")).to_string();
+    for line in ["two", "three"] {
+        session.write(format!("{line}\n").as_bytes());
+        session.says(line);
+    }
+    said += &session.end().to_string();
+    // The session's process has had what it prints to.
+    said += &server.end().code;
+    said + &next.terminated().code
+}
+
+#[test]
+fn sessions_outlive_their_sshd() {
+    compare_by(
+        Sockets::Member,
+        &["ssh -V", "ls /usr/sbin/sshd"],
+        sshd_is_restarted,
+    );
 }

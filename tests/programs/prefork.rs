@@ -213,8 +213,8 @@ fn postgres_forks_for_each_connection() {
     compare(&["setpriv --version", "id -u postgres"], postgres);
 }
 
-/// OpenSSH as a server of its own, and under one that starts it for each connection.
-fn openssh(world: &World) -> Transcript {
+/// A configuration of OpenSSH's server, and the words by which a client asks it for what follows.
+pub fn openssh_for(world: &World) -> (String, Vec<String>) {
     let (host, me) = (world.path("host"), world.path("me"));
     for key in [&host, &me] {
         let words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key];
@@ -229,12 +229,17 @@ fn openssh(world: &World) -> Transcript {
              ListenAddress {PROGRAM}:22\nLogLevel FATAL\n"
         ),
     );
-    let to = format!("root@{PROGRAM}");
+    let words = format!(
+        "ssh -F none -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -i {me} root@{PROGRAM}"
+    );
+    (config, words.split(' ').map(str::to_owned).collect())
+}
+
+/// OpenSSH as a server of its own, and under one that starts it for each connection.
+fn openssh(world: &World) -> Transcript {
+    let (config, client) = openssh_for(world);
     let asks = |command: &str| {
-        let words = format!(
-            "ssh -F none -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -i {me} {to}"
-        );
-        let mut words: Vec<&str> = words.split(' ').collect();
+        let mut words: Vec<&str> = client.iter().map(String::as_str).collect();
         words.push(command);
         world.peer_in_time(&words).well()
     };
