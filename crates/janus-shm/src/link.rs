@@ -4,6 +4,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -76,7 +77,12 @@ impl Link {
         let mut control = RecvAncillaryBuffer::new(&mut room);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         let into = &mut [IoSliceMut::new(&mut bytes)];
-        let got = match recvmsg(&self.0, into, &mut control, flags) {
+        let mut got = recvmsg(&self.0, &mut *into, &mut control, flags);
+        if matches!(got, Err(Errno::CONNRESET)) {
+            // The other side has closed with something unread. All that it has said before is still there.
+            got = recvmsg(&self.0, into, &mut control, flags);
+        }
+        let got = match got {
             Ok(got) => got,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 return Ok(Received::Nothing);
@@ -128,6 +134,23 @@ mod tests {
         let (one, other) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         (Link::new(one), Link::new(other))
+    }
+
+    #[test]
+    fn last_words_of_one_that_has_not_heard_all_are_heard() {
+        let (one, other) = pair();
+        one.send(&Message::Ready, &[]).unwrap();
+        let leaves = Message::Leave { keeps: false };
+        other.send(&Message::Ready, &[]).unwrap();
+        other.send(&leaves, &[]).unwrap();
+        drop(other);
+        for said in [Message::Ready, leaves] {
+            match one.receive().unwrap() {
+                Received::Message(heard, _) => assert_eq!(heard, said),
+                other => panic!("{other:?} for {said:?}"),
+            }
+        }
+        assert!(matches!(one.receive().unwrap(), Received::End));
     }
 
     #[test]
