@@ -210,15 +210,13 @@ impl Process {
         else {
             return Ok(());
         };
-        let copies = copies.filter(|_| self.core.shares_ports);
         self.close_connections();
-        let carrier = match leaves && copies.is_some() {
+        let carrier = match leaves {
             true => pump.rests(),
             // It may carry others' for a while.
             false => pump.ends(),
         };
-        let mut guardian = Some(guardian);
-        let mut side = Side::Original;
+        let (mut guardian, mut side) = (Some(guardian), None);
         if let Some(mut carrier) = carrier {
             let mut copy = |carrier: &mut Carrier| {
                 // It would be a thread too many.
@@ -226,29 +224,30 @@ impl Process {
                 self.copy(&mut crew, carrier, copies?)
             };
             if leaves {
-                match copy(&mut carrier) {
-                    Some(Side::Original) => return self.is_left(crew, carrier),
-                    Some(Side::Copy) => {
-                        side = Side::Copy;
-                        carrier.hands_over();
-                    }
-                    None => {}
+                side = copy(&mut carrier);
+                if side == Some(Side::Copy) {
+                    carrier.hands_over();
                 }
             }
-            let is_needed = carrier.is_needed();
-            if side == Side::Original && !(is_needed && copies.is_some()) {
-                self.keeps_ports();
-            }
-            self.close_listeners();
-            if side == Side::Original && copies.is_some() && is_needed {
-                match copy(&mut carrier) {
-                    Some(Side::Original) => return self.is_left(crew, carrier),
-                    Some(Side::Copy) => side = Side::Copy,
-                    None => carrier.carries_on(Some(CARRIES_ON)),
+            if side != Some(Side::Original) {
+                let outlives = !leaves && self.core.shares_ports && carrier.is_needed();
+                if side.is_none() && !outlives {
+                    self.keeps_ports();
+                }
+                self.close_listeners();
+                if outlives {
+                    side = copy(&mut carrier);
+                }
+                match side {
+                    Some(Side::Copy) => carrier.carries_on(None),
+                    None if outlives => carrier.carries_on(Some(CARRIES_ON)),
+                    _ => {}
                 }
             }
-            if side == Side::Copy {
-                carrier.carries_on(None);
+            if side == Some(Side::Original) {
+                // The copy has all of it.
+                std::mem::forget((crew, carrier));
+                return Ok(());
             }
             carrier.end();
         }
@@ -265,15 +264,9 @@ impl Process {
         self.started_with.iter().for_each(|fd| own::forget(*fd));
         let ended = crew.end(&handle, seat.into_iter().collect());
         match side {
-            Side::Original => ended,
-            Side::Copy => kernel::exit(),
+            Some(Side::Copy) => kernel::exit(),
+            _ => ended,
         }
-    }
-
-    /// A copy has all of it.
-    fn is_left(&self, crew: SeatCrew, carrier: Carrier) -> Result<(), BoxError> {
-        std::mem::forget((crew, carrier));
-        Ok(())
     }
 }
 
