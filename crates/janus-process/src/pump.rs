@@ -346,9 +346,11 @@ impl Carrier {
     }
 
     fn open_gate(&mut self, socket: i32) {
-        if self.gates.iter().all(|gate| gate.socket != socket) {
+        match self.gates.iter().any(|gate| gate.socket == socket) {
+            // Another program may have it since.
+            true => self.process.is_named(socket),
             // Without a descriptor for it, what is not accepted when the program closes it is lost.
-            self.gates.extend(Gate::open(&self.process, socket));
+            false => self.gates.extend(Gate::open(&self.process, socket)),
         }
     }
 

@@ -457,7 +457,7 @@ impl Process {
     /// pairs, whose other ends are carried here. How many descriptors that are.
     ///
     /// # Errors
-    /// EMFILE; then all are what they were.
+    /// EMFILE; then those that go on do so here.
     pub fn leave(&self) -> Result<usize> {
         let mut inner = self.core.lock();
         let mut left: HashMap<i32, Vec<RawFd>> = HashMap::new();
@@ -494,11 +494,13 @@ impl Process {
         inner.settle();
         drop(inner);
         self.core.ring_pump();
-        for (socket, end) in carried {
+        let carry = |(socket, end)| {
             let is_carried = self.carry(socket, end);
             self.core.let_go(&[socket]);
-            is_carried?;
-        }
+            is_carried
+        };
+        let carried: Vec<Result<()>> = carried.into_iter().map(carry).collect();
+        carried.into_iter().collect::<Result<()>>()?;
         Ok(count)
     }
 }
