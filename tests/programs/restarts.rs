@@ -77,18 +77,64 @@ fn a_programs_numbers_are_its_own_under_the_next_daemon() {
     }
 }
 
-fn numbered() {
-    let place = Place::new("numbered");
+/// One program has ended and another listens where it has connections yet: both have theirs under the next daemon, whichever of them joins first.
+#[test]
+fn what_outlives_its_program_outlives_its_daemon_too() {
+    if let Err(why) = tools(&["ip -V", "/usr/bin/python3 --version"]) {
+        return skip(&why);
+    }
+    if let Err(why) = in_own_space(outlived) {
+        skip(&why);
+    }
+}
+
+fn outlived() {
+    let place = Place::new("outlived");
     let mut daemon = place.daemon();
+    let parent = script(&place, "leaves");
+    let mut first = connect(80);
+    let asks = |stream: &mut TcpStream, whom: &str| {
+        stream.write_all(b"it\n").expect("it is open");
+        let mut said = vec![0; format!("{whom} has it\n").len()];
+        stream.read_exact(&mut said).expect("an answer");
+        assert_eq!(String::from_utf8_lossy(&said), format!("{whom} has it\n"));
+    };
+    asks(&mut first, "the parent");
+    parent.end().well();
+    let next = script(&place, "serves");
+    let mut second = connect(80);
+    for _ in 0..6 {
+        asks(&mut first, "the child");
+        asks(&mut second, "the next server");
+        daemon.signal(Signal::KILL);
+        daemon.end();
+        daemon = place.daemon();
+    }
+    asks(&mut second, "the next server");
+    asks(&mut first, "the child");
+    drop((first, second));
+    next.end().well();
+    daemon.terminated().well();
+}
+
+/// A server by `afterlife.py`, as a member, at port 80.
+fn script(place: &Place, how: &str) -> Running {
     let mut command = place.member("/usr/bin/python3");
     let script = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/tests/programs/scripts/afterlife.py"
     );
-    command.args([script, "numbers", OURS, "80"]);
+    command.args([script, how, OURS, "80"]);
     command.env("LD_PRELOAD", library::library());
-    let mut program = Running::start(command, "afterlife.py");
+    let mut program = Running::start(command, how);
     program.says("listening");
+    program
+}
+
+fn numbered() {
+    let place = Place::new("numbered");
+    let mut daemon = place.daemon();
+    let program = script(&place, "numbers");
     let mut stream = connect(80);
     let mut asks = || {
         stream.write_all(b"which\n").expect("it is open");

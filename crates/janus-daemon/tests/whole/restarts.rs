@@ -9,6 +9,10 @@ use std::time::Duration;
 
 use janus::net::UdpSocket;
 use janus::{DaemonMemory, Handle};
+use janus_io::member::{Member, Wishes};
+use janus_io::{Backend, Batch};
+use janus_mem::Growth;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::churn::in_time;
 use crate::world::{LONG, OURS, World, begin};
@@ -89,4 +93,52 @@ fn nothing_is_lost(memory: DaemonMemory) {
 fn what_is_sent_while_there_is_no_daemon_waits_for_the_next() {
     nothing_is_lost(DaemonMemory::Isolated);
     nothing_is_lost(DaemonMemory::Shared);
+}
+
+/// Takes turns with a member's queue when its bell rings, and until it may sleep.
+fn turns(member: Member, ends: &AtomicBool) {
+    let depot = member.depot();
+    let mut queue = Box::new(member).open(1).expect("one queue").remove(0);
+    let mut pool = depot.pool();
+    let (mut came, mut goes, mut done) = (Batch::new(), Batch::new(), Batch::new());
+    let mut rings = true;
+    while !ends.load(Ordering::Acquire) {
+        let mut sleeps = !rings;
+        while !sleeps {
+            queue.rx_burst(&mut pool, &mut came);
+            queue.tx_burst(&mut pool, &mut goes, &mut done);
+            let frames = came.pull().chain(done.pull());
+            frames.for_each(|frame| pool.free(frame.buf));
+            sleeps = queue.arm();
+        }
+        let bell = queue.wait_fd().expect("it has one");
+        let bell = PollFd::from_borrowed_fd(bell, PollFlags::IN);
+        let time = Timespec::try_from(Duration::from_millis(5)).expect("it is short");
+        rings = poll(&mut [bell], Some(&time)).expect("it waits") > 0;
+    }
+}
+
+#[test]
+fn one_that_is_about_to_sleep_has_given_the_next_daemon_its_buffers() {
+    let mut world = World::new("idle");
+    let wishes = Wishes {
+        name: "idle".into(),
+        group: String::new(),
+        ports: 64,
+        queues: 1,
+        buffers: 1_024,
+        borrows: false,
+        permit: None,
+    };
+    let member = Member::join(&world.socket, &wishes, &Growth::Inline).expect("a place");
+    let ends = Arc::new(AtomicBool::new(false));
+    let told = ends.clone();
+    let queue = std::thread::spawn(move || turns(member, &told));
+    for _ in 0..4 {
+        world.shows(|it| it.members.iter().any(|it| it.buffers > 0));
+        world = world.restart();
+    }
+    ends.store(true, Ordering::Release);
+    queue.join().expect("it comes to rest");
+    world.ends();
 }

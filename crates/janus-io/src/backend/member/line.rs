@@ -460,8 +460,11 @@ impl Line {
     fn hand_out(&self, ends: Vec<Ends>) {
         let mut ends = ends.into_iter();
         for (place, (_, daemons)) in self.places.iter().zip(&self.bells) {
-            *place.ends.lock().unwrap_or_else(PoisonError::into_inner) = ends.next();
+            let mut its = place.ends.lock().unwrap_or_else(PoisonError::into_inner);
+            *its = ends.next();
+            // With them, or who takes them would look for others once more.
             place.changes.fetch_add(1, Ordering::Release);
+            drop(its);
             daemons.ring();
         }
     }
@@ -567,8 +570,8 @@ impl Berth {
 
     pub(super) fn take(&mut self) -> Option<Ends> {
         let place = &self.line.places[self.number];
-        self.seen = place.changes.load(Ordering::Acquire);
         let mut ends = place.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        self.seen = place.changes.load(Ordering::Acquire);
         ends.take()
     }
 

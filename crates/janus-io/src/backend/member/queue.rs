@@ -325,8 +325,14 @@ impl Queue for MemberQueue {
 
     fn tx_burst(&mut self, pool: &mut Pool, frames: &mut Batch, done: &mut Batch) {
         self.refresh();
-        if !self.comes_home(pool, done) {
-            return;
+        if self.homecoming.is_some() {
+            if !self.comes_home(pool, done) {
+                return;
+            }
+            // It may be about to sleep, and the daemon has none to receive into.
+            if let Err(violation) = self.fill(pool, AT_ONCE) {
+                return self.breaks(violation);
+            }
         }
         if self.ends.is_none() {
             return self.wait_for_a_daemon(pool, frames, done);
