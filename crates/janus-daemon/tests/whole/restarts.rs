@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use janus::net::UdpSocket;
 use janus::{DaemonMemory, Handle};
+use janus_daemon::MemberStatistics;
 use janus_io::member::{Member, Wishes};
 use janus_io::{Backend, Batch};
 use janus_mem::Growth;
@@ -134,11 +135,18 @@ fn one_that_is_about_to_sleep_has_given_the_next_daemon_its_buffers() {
     let ends = Arc::new(AtomicBool::new(false));
     let told = ends.clone();
     let queue = std::thread::spawn(move || turns(member, &told));
+    let other = world.member(80, "other");
+    let has_given = |it: &MemberStatistics| it.name == "idle" && it.buffers > 0;
     for _ in 0..4 {
-        world.shows(|it| it.members.iter().any(|it| it.buffers > 0));
+        world.shows(|it| {
+            // The daemon looks at its members when something moves.
+            assert_eq!(world.asks(80, "hello").unwrap(), "other: hello");
+            it.members.iter().any(has_given)
+        });
         world = world.restart();
     }
     ends.store(true, Ordering::Release);
     queue.join().expect("it comes to rest");
+    other.ends();
     world.ends();
 }
