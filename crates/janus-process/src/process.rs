@@ -11,7 +11,7 @@ use crate::afterlife::{Copies, Side};
 use crate::core::Core;
 use crate::guardian::Guardian;
 use crate::held::Held;
-use crate::pump::{CARRIES_ON, Carrier, Pump};
+use crate::pump::{Carrier, Pump};
 use crate::sleep::Sleeper;
 use crate::{kernel, own};
 
@@ -239,9 +239,9 @@ impl Process {
                     side = copy(&mut carrier);
                 }
                 match side {
-                    Some(Side::Copy) => carrier.carries_on(None),
-                    None if outlives => carrier.carries_on(Some(CARRIES_ON)),
-                    _ => {}
+                    Some(Side::Original) => {}
+                    None if !outlives => {}
+                    _ => carrier.carries_on(),
                 }
             }
             if side == Some(Side::Original) {

@@ -27,7 +27,9 @@ mod queue;
 /// Messages of one child until the others are heard.
 const AT_ONCE: usize = 256;
 /// Time that connections may take that go to other processes when this one ends.
-pub(crate) const CARRIES_ON: Duration = Duration::from_secs(30);
+const CARRIES_ON: Duration = Duration::from_secs(30);
+/// Likewise of those whose clients have said their end: few of them wait for anything yet, and perhaps none is accepted.
+const CARRIES_CLOSED_ON: Duration = Duration::from_secs(3);
 /// Time between two looks at the end.
 const LOOKS_AT_THE_END: Duration = Duration::from_millis(5);
 
@@ -275,10 +277,16 @@ impl Carrier {
         self.run(|it| it.gates.is_empty());
     }
 
-    /// Carries until no other process uses any of it, or the time is up.
-    pub(crate) fn carries_on(&mut self, limit: Option<Duration>) {
+    /// Carries until no other process uses any of it; where it is no copy that does, not for ever.
+    pub(crate) fn carries_on(&mut self) {
         let begin = Instant::now();
-        self.run(|it| !it.is_needed() || limit.is_some_and(|limit| begin.elapsed() >= limit));
+        self.run(|it| {
+            let limit = match it.pairs.iter().all(Pair::is_closed) {
+                true => CARRIES_CLOSED_ON,
+                false => CARRIES_ON,
+            };
+            !it.is_needed() || !it.alone && begin.elapsed() >= limit
+        });
     }
 
     /// Whether another process has a connection.

@@ -129,6 +129,11 @@ impl Pair {
         has_hung_up(&self.end)
     }
 
+    /// Whether the connection's peer has said its end.
+    pub(super) fn is_closed(&self) -> bool {
+        self.out.told
+    }
+
     /// The connection, and the end: each only while something can come of it.
     pub(crate) fn polled(&self) -> [Polled; 2] {
         let wanted = |reads: &Way, writes: &Way| {
