@@ -65,7 +65,6 @@ fn managed() {
     assert!(ended.err.contains("stop the service"), "{ended}");
 }
 
-/// Restarts a daemon under a server's connections; all of them have their answers each time.
 /// Descriptors that the next daemon brings have no numbers that the program would use, or close.
 #[test]
 fn a_programs_numbers_are_its_own_under_the_next_daemon() {
@@ -155,6 +154,7 @@ fn numbered() {
     daemon.terminated().well();
 }
 
+/// Restarts a daemon under a server's connections; all of them have their answers each time.
 fn restarts(place: &Place, mut starts: impl FnMut() -> Running) {
     let mut daemon = starts();
     let mut server = serve(place, 80);

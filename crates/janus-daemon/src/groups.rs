@@ -150,17 +150,7 @@ impl Groups {
                 false => self.forget(port),
             }
         }
-        let listens = true;
-        self.sits(
-            port,
-            name,
-            Seat {
-                slot,
-                identity,
-                listens,
-                reserve,
-            },
-        );
+        self.sits(port, slot, identity, name, reserve);
         true
     }
 
@@ -170,29 +160,25 @@ impl Groups {
         if group.is_some_and(|it| it.name.user != name.user) && !self.dissolve(port, slot) {
             return false;
         }
-        let (listens, reserve) = (false, false);
-        self.sits(
-            port,
-            name,
-            Seat {
-                slot,
-                identity,
-                listens,
-                reserve,
-            },
-        );
+        self.sits(port, slot, identity, name, false);
+        self.release(port, slot);
         true
     }
 
-    /// A group of that name begins with it if there is none.
-    fn sits(&mut self, port: u16, name: &Name, seat: Seat) {
+    /// A member listens; a group of that name begins with it if there is none.
+    fn sits(&mut self, port: u16, slot: Slot, identity: u32, name: &Name, reserve: bool) {
         let group = self.groups.entry(port).or_insert_with(|| Group {
             name: name.clone(),
             seats: Vec::new(),
             classes: [None; CLASSES],
         });
-        group.seats.retain(|it| it.slot != seat.slot);
-        group.seats.push(seat);
+        group.seats.retain(|it| it.slot != slot);
+        group.seats.push(Seat {
+            slot,
+            identity,
+            listens: true,
+            reserve,
+        });
         group.divide(self.key);
     }
 

@@ -2,7 +2,6 @@
 //! the process goes on in its place, forked while it ends. The copy has the core, its memory and its descriptors, is the daemon's member from then on,
 //! and does nothing but carry until no other uses any of it. The program does not wait for that.
 
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::PoisonError;
 
 use janus::SeatCrew;
@@ -12,10 +11,11 @@ use rustix::net::{
 
 use crate::core::Inner;
 use crate::held::Held;
+use crate::kernel;
+use crate::own::{self, Own};
 use crate::process::Process;
 use crate::pump::Carrier;
 use crate::sleep::Sleeper;
-use crate::{kernel, own};
 
 /// Where a call goes on that has copied its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,7 @@ impl Process {
             return None;
         }
         let (hears, tells) = own::keep_both(pair);
+        let (hears, tells) = (Own::new(hears), Own::new(tells));
         // The copy is sent no signals: what ends a program's process ends no connection that others have.
         let signals = Held::now();
         let forks = (self.core.forks.lock()).unwrap_or_else(PoisonError::into_inner);
@@ -61,13 +62,11 @@ impl Process {
                 // It is waited for.
                 let _ = send(&tells, &[1], SendFlags::NOSIGNAL);
             }
-            close([hears, tells]);
             return side;
         }
         // The other end is the copy's alone.
-        close([tells]);
+        drop(tells);
         let is_there = side.is_some() && recv(&hears, &mut [0], RecvFlags::empty()) == Ok((1, 1));
-        close([hears]);
         if is_there {
             // Rings and line are the copy's: nothing is said at their end here.
             std::mem::forget(inner.seat.take());
@@ -79,13 +78,6 @@ impl Process {
             eprintln!("janus: {error}");
         }
         None
-    }
-}
-
-fn close<const N: usize>(all: [OwnedFd; N]) {
-    for fd in all {
-        own::forget(fd.as_raw_fd());
-        kernel::close(fd);
     }
 }
 

@@ -61,15 +61,13 @@ impl Prepared {
             shards: seeds.len(),
         };
         let conductor = Arc::new(Lock::new(conductor));
-        let cores = seeds.len() + io_cores.len();
-        let conducting = threads.conduct(&conductor, cores);
+        let conducting = threads.conduct(&conductor, seeds.len() + io_cores.len());
         let stop = Arc::new(AtomicBool::new(false));
         let polling = threads.poll(io_cores, &stop);
         let crew = Crew {
             threads,
             shared,
             conductor,
-            cores,
             conducting,
             polling,
             stop,
@@ -85,8 +83,6 @@ pub(in crate::runtime) struct Crew {
     threads: Threads,
     shared: Arc<Shared>,
     conductor: Arc<Lock<Conductor>>,
-    /// Those that have a thread, or would have one.
-    cores: usize,
     conducting: Option<JoinHandle<()>>,
     polling: Vec<(JoinHandle<()>, Unparker)>,
     stop: Arc<AtomicBool>,
@@ -115,9 +111,10 @@ impl Crew {
         true
     }
 
+    /// Of a runtime that had no polling cores.
     pub(in crate::runtime) fn goes_on(&mut self) -> Result {
         self.shared.mailbox.restarts();
-        self.conducting = self.threads.conduct(&self.conductor, self.cores);
+        self.conducting = self.threads.conduct(&self.conductor, self.threads.shards);
         match &self.shared.member {
             Some(member) => Ok(member.goes_on()?),
             None => Ok(()),
