@@ -6,13 +6,13 @@ mod support;
 #[path = "../crates/janus-io/tests/support/veth.rs"]
 mod veth;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{
     IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream as KernelStream,
     UdpSocket as KernelSocket,
 };
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use janus::net::{TcpStream, UdpSocket};
 use janus::time::timeout;
@@ -106,9 +106,23 @@ fn echoed(veth: &Veth, to: &str, len: usize) {
     assert_eq!(sums[0].bytes, len);
 }
 
+/// A port that was given back may still be in use: a child that another test is starting just now has all that is open
+/// here until it has become its program.
+fn bound(at: &str, port: u16) -> TcpListener {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match TcpListener::bind((at, port)) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            listener => return listener.expect("a free port"),
+        }
+    }
+}
+
 /// A listener of the near kernel, reached from the far end: what SSH would be.
 fn kernel_serves(veth: &Veth, at: &str, port: u16) {
-    let listener = TcpListener::bind((at, port)).unwrap();
+    let listener = bound(at, port);
     let address = listener.local_addr().unwrap();
     let serving = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
