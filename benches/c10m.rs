@@ -75,6 +75,9 @@ fn main() {
         report.row("skipped", needed as f64, "B", &reason);
         return report.finish();
     }
+    // While nothing else runs: the load has its processor for itself from its beginning on.
+    let mut bare = Bare::default();
+    bare.look(time / 50);
     let (near, far) = wire::pair(wire::Config {
         link: janus_wire::Link::Ethernet,
         depth: 8_192,
@@ -103,7 +106,7 @@ fn main() {
         threads,
         wires,
     };
-    moment.measure(&mut report);
+    moment.measure(&mut report, &bare);
     let unfinished = server.quiesce(held);
     report.row("unfinished", unfinished as f64, "count", &[]);
     let bad = server.plan.counts().bad();
@@ -202,9 +205,7 @@ impl Moment<'_> {
         });
     }
 
-    fn measure(&self, report: &mut Report) {
-        let mut bare = Bare::default();
-        bare.look(self.time / 50);
+    fn measure(&self, report: &mut Report, bare: &Bare) {
         self.server.watch_shards();
         report.progress("what the core can do");
         // The best, as nothing but the machine makes it less.
