@@ -39,6 +39,28 @@ pub(crate) fn is(fd: RawFd) -> bool {
     place(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
 }
 
+/// What Janus, and libraries of devices, have open for long, by the names of the kernel's.
+const KINDS: [&str; 8] = [
+    "socket:",
+    "anon_inode:",
+    "/memfd:",
+    "/dev/net/",
+    "/dev/vfio",
+    "/dev/hugepages",
+    "/run/dpdk",
+    "/var/run/dpdk",
+];
+
+/// Whether a descriptor that came [above](above()) all lower ones is Janus's, as far as can be seen. Another thread of the program may have opened it.
+pub(crate) fn may_be(fd: RawFd) -> bool {
+    fd >= least()
+        && std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok_and(|name| {
+            KINDS
+                .iter()
+                .any(|kind| name.to_string_lossy().starts_with(kind))
+        })
+}
+
 /// Makes a descriptor Janus's, under a high number: the program's own are numbered as if it were not there.
 pub fn keep(fd: OwnedFd) -> OwnedFd {
     // From the first moment: another thread of the program may be closing numbers that are not its own.

@@ -63,7 +63,8 @@ impl Process {
         drop(held);
         drop(file);
         process.started_with = kernel::open_descriptors();
-        process.started_with.retain(|fd| !before.contains(fd));
+        let is_ours = |fd: &RawFd| !before.contains(fd) && own::may_be(*fd);
+        process.started_with.retain(is_ours);
         process.started_with.iter().for_each(|fd| own::note(*fd));
         Ok(process)
     }
