@@ -162,6 +162,8 @@ impl Control {
     /// Enters `core` as a listener on `address`; answers the port (chosen when `address` says 0).
     pub(crate) fn bind(&self, core: u8, address: SocketAddr) -> io::Result<u16> {
         let mut state = self.state.lock();
+        // A socket for both families may have bound one of IPv4 so.
+        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         if address.port() == 0 {
             return state.bind_dynamic(core, address);
         }
