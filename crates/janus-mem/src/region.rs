@@ -139,6 +139,8 @@ impl Region {
         let reserved = sys::round_reserve(bytes);
         let base = sys::reserve(reserved)?;
         let (kind, try_hugetlb) = advise(base, reserved);
+        #[cfg(not(miri))]
+        crate::unforked::is_mapped(base, reserved);
         Ok(Self {
             base,
             reserved,
@@ -362,6 +364,7 @@ mod sys {
                 let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::HUGETLB;
                 // SAFETY: `[from, to)` is the uncommitted part of our own reservation: no reference into it exists.
                 if unsafe { mmap_anonymous(at, len, rw, flags) }.is_ok() {
+                    crate::unforked::is_mapped_anew(at, len);
                     state.kind = RegionKind::Hugetlb;
                     return Ok(());
                 }

@@ -1,13 +1,40 @@
-//! Memory that is shared with another process. Children get none of it when this one forks, as they have no use for it and may be about to give up the
-//! rights of its user; but a copy that goes on in this process's place gets all.
+//! Memory that children get none of when this process forks. What is shared with another process they have no use for, and may be about to give up the
+//! rights of its user. Where a program forks that knows nothing of Janus it is all memory: a child may have few addresses (RLIMIT_AS), and a
+//! fork that copies no tables of pages is a quick one. But a copy that goes on in this process's place gets all.
 
 use core::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::mm::{Advice, madvise};
 
 /// Addresses and lengths.
 static ALL: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+
+static KEEPS_ALL: AtomicBool = AtomicBool::new(false);
+
+/// All memory that is reserved from now on is kept from children.
+pub fn keep_all_from_children() {
+    KEEPS_ALL.store(true, Ordering::Relaxed);
+}
+
+fn keeps_all() -> bool {
+    KEEPS_ALL.load(Ordering::Relaxed)
+}
+
+/// Memory was reserved there.
+pub(crate) fn is_mapped(base: NonNull<u8>, len: usize) {
+    if keeps_all() {
+        keep_from_children(base, len);
+    }
+}
+
+/// Other memory was put into a part of what is reserved.
+pub(crate) fn is_mapped_anew(at: *mut core::ffi::c_void, len: usize) {
+    if keeps_all() {
+        let _ = goes_along((at.expose_provenance(), len), false);
+    }
+}
 
 fn all() -> MutexGuard<'static, Vec<(usize, usize)>> {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)

@@ -124,6 +124,11 @@ impl Seats {
         janus_io::member::keep_descriptors_by(keep);
     }
 
+    /// Keeps the runtime's memory from children that are forked: programs whose children know nothing of it gain by that. For all that is built from now on.
+    pub fn keep_memory_from_children() {
+        janus_mem::unforked::keep_all_from_children();
+    }
+
     /// The handle, one seat for each core, and the rest.
     pub fn into_parts(self) -> (Handle, Vec<Seat>, SeatCrew) {
         (self.handle, self.seats, SeatCrew(self.crew))
