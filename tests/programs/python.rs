@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 
 use crate::peers;
-use crate::world::{PEER, PROGRAM, Transcript, World, compare};
+use crate::world::{PEER, PROGRAM, Sockets, Transcript, World, compare, compare_by};
 
 /// Debian's, not one that somebody has put before it.
 const PYTHON: &str = "/usr/bin/python3";
@@ -22,6 +22,9 @@ fn serves(world: &World) -> Transcript {
         "asyncio",
         "socketserver",
         "forking",
+        "cloned",
+        "bound",
+        "mapped",
         "programs",
         "sent",
     ];
@@ -47,6 +50,11 @@ fn serves(world: &World) -> Transcript {
 #[test]
 fn servers_of_every_way_to_wait() {
     compare(&["/usr/bin/python3 --version"], serves);
+}
+
+#[test]
+fn servers_of_every_way_to_wait_with_a_daemon() {
+    compare_by(Sockets::Member, &["/usr/bin/python3 --version"], serves);
 }
 
 fn asks(world: &World) -> Transcript {

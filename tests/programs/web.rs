@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::peers::{self, HTTP};
 use crate::running::Running;
-use crate::world::{PEER, PROGRAM, Transcript, World, compare};
+use crate::world::{PEER, PROGRAM, Sockets, Transcript, World, compare, compare_by};
 
 pub(crate) fn site(world: &World) -> String {
     let site = world.path("site");
@@ -156,6 +156,37 @@ fn haproxy_of_two_threads() {
         &["haproxy -v", "curl --version", "ab -V", "wrk --version"],
         haproxy,
     );
+}
+
+/// Binds in its first process, and listens in another, on threads with stacks of 80 KiB. Without a daemon that asks by the kernel's sockets, which reach
+/// nothing here.
+fn varnish(world: &World) -> Transcript {
+    peers::http();
+    let config = world.file(
+        "varnish.vcl",
+        format!("vcl 4.0;\nbackend b {{ .host = \"{PEER}\"; .port = \"{HTTP}\"; }}\n"),
+    );
+    let (at, folder) = (format!("{PROGRAM}:8081"), world.path("varnish"));
+    let line = format!("varnishd -F -T none -j none -s malloc,16m -a {at} -f {config} -n {folder}");
+    let server = world.start(&line.split(' ').collect::<Vec<_>>());
+    peers::answers(8081);
+    let url = |path: &str| format!("http://{at}/{path}");
+    let out = world.path("got");
+    let mut said = String::new();
+    for _ in 0..2 {
+        let words = ["curl", "-sS", "-o", &out, &url("big")];
+        said += &world.peer(&words).well().to_string();
+        said += &peers::told("big", &fs::read(&out).expect("what was fetched"));
+    }
+    said += &counted(world, &["-n", "300", "-c", "8"], &url("small"));
+    said += &counted(world, &["-k", "-n", "1000", "-c", "16"], &url("small"));
+    said + &server.terminated().code
+}
+
+#[test]
+fn varnish_with_a_daemon() {
+    let needs = ["varnishd -V", "curl --version", "ab -V"];
+    compare_by(Sockets::Member, &needs, varnish);
 }
 
 fn node(world: &World) -> Transcript {

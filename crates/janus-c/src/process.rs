@@ -273,6 +273,21 @@ pub fn may_serve(fd: c_int) -> bool {
     is_forked() && child().as_ref().is_some_and(|child| child.may_serve(fd))
 }
 
+/// In a forked child: `listen` at what its parent has bound. `None`: it is nothing of that kind.
+#[cold]
+pub fn listens(fd: c_int, backlog: c_int) -> Option<Result<()>> {
+    let mut child = is_forked().then(child)?;
+    child.as_mut()?.listens(fd, backlog)
+}
+
+/// In a forked child: whether a descriptor was bound by its parent, and does not listen yet.
+pub fn is_bound_only(fd: c_int) -> bool {
+    is_forked()
+        && child()
+            .as_ref()
+            .is_some_and(|child| child.is_bound_only(fd))
+}
+
 /// In a forked child: makes a descriptor that was a listener of its parent's one of a process of the child's own, if a daemon has the device. False: it is
 /// what it was.
 #[cold]

@@ -249,6 +249,12 @@ impl Sockets<'_> {
         socket.is_ok_and(|socket| matches!(socket.state, State::Listening(_)))
     }
 
+    /// Whether a socket has a name, and neither listens nor connects.
+    pub fn is_bound(&self, fd: i32) -> bool {
+        let socket = self.files.table.peek(fd);
+        socket.is_ok_and(|socket| socket.state == State::Idle && socket.bound.is_some())
+    }
+
     /// Whether a descriptor is an epoll instance.
     pub fn is_epoll(&self, fd: i32) -> bool {
         let entry = slot_of(fd)

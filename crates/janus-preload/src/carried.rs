@@ -70,13 +70,17 @@ pub(crate) fn is_there(fd: c_int) -> bool {
     fd >= 0 && names(fd).is_some()
 }
 
-/// `listen` likewise: it listens already.
+/// `listen` likewise: it listens already, or its parent lets it.
 pub(crate) fn listen(fd: c_int, backlog: c_int) -> c_int {
     // SAFETY: the call takes numbers.
     let listens = unsafe { real::listen(fd, backlog) };
-    match listens != 0 && listener(fd).is_some() {
-        true => 0,
-        false => listens,
+    if listens == 0 || listener(fd).is_none() {
+        return listens;
+    }
+    let _inside = Inside::enter();
+    match janus_c::process::listens(fd, backlog) {
+        Some(Err(error)) => janus_c::fail(error),
+        _ => 0,
     }
 }
 
@@ -119,14 +123,32 @@ pub(crate) unsafe fn setsockopt(
 ) -> c_int {
     // SAFETY: the caller keeps the contract.
     let set = unsafe { real::setsockopt(fd, level, name, value, len) };
-    let of_tcp = [libc::IPPROTO_TCP, libc::IPPROTO_IP, libc::IPPROTO_IPV6].contains(&level);
-    match set != 0 && of_tcp && (names(fd).is_some() || listener(fd).is_some()) {
+    match set != 0 && is_of_tcp(level) && is_carried(fd) {
         true => 0,
         false => set,
     }
 }
 
-/// `getsockopt` likewise.
+/// Linux's answer for an option of TCP or IP that was never set.
+fn default_of(level: c_int, name: c_int) -> c_int {
+    match (level, name) {
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => 7_200,
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => 75,
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT) => 9,
+        (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => 64,
+        _ => 0,
+    }
+}
+
+fn is_of_tcp(level: c_int) -> bool {
+    [libc::IPPROTO_TCP, libc::IPPROTO_IP, libc::IPPROTO_IPV6].contains(&level)
+}
+
+fn is_carried(fd: c_int) -> bool {
+    names(fd).is_some() || listener(fd).is_some()
+}
+
+/// `getsockopt` likewise; numbers of TCP's and IP's are what they were at first.
 ///
 /// # Safety
 /// getsockopt's contract.
@@ -140,8 +162,14 @@ pub(crate) unsafe fn getsockopt(
     // SAFETY: the caller keeps the contract; what is written over is what the kernel has written there.
     unsafe {
         let got = real::getsockopt(fd, level, name, value, len);
-        let is_number =
-            got == 0 && level == libc::SOL_SOCKET && *len as usize == size_of::<c_int>();
+        let has_room = !value.is_null() && !len.is_null() && *len as usize == size_of::<c_int>();
+        if got != 0 && has_room && is_of_tcp(level) && is_carried(fd) {
+            value
+                .cast::<c_int>()
+                .write_unaligned(default_of(level, name));
+            return 0;
+        }
+        let is_number = got == 0 && level == libc::SOL_SOCKET && has_room;
         let answered = [
             libc::SO_DOMAIN,
             libc::SO_PROTOCOL,
@@ -160,7 +188,7 @@ pub(crate) unsafe fn getsockopt(
             libc::SO_DOMAIN => libc::AF_INET6,
             libc::SO_PROTOCOL => libc::IPPROTO_TCP,
             libc::SO_TYPE => libc::SOCK_STREAM,
-            _ => listens.is_some().into(),
+            _ => (listens.is_some() && !janus_c::process::is_bound_only(fd)).into(),
         };
         value.cast::<c_int>().write_unaligned(number);
         got

@@ -4,7 +4,7 @@
 use libc::{c_int, c_long, c_ulong};
 
 use crate::inside;
-use crate::{bytes, descriptors, life, ready, real};
+use crate::{bytes, cloned, descriptors, life, ready, real};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syscall(
@@ -16,6 +16,13 @@ pub unsafe extern "C" fn syscall(
     e: c_ulong,
     f: c_ulong,
 ) -> c_long {
+    match number {
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_fork | libc::SYS_vfork => return cloned::forked(),
+        // SAFETY: the caller keeps the contract.
+        libc::SYS_clone => return unsafe { cloned::clone([a, b, c, d, e]) },
+        _ => {}
+    }
     let Some(process) = inside::process() else {
         // SAFETY: the caller keeps the contract of the call that he names, here and below.
         return unsafe { real::syscall(number, a, b, c, d, e, f) };

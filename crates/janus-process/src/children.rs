@@ -25,6 +25,8 @@ use crate::process::Process;
 use crate::pump::{Names, Queue};
 use crate::{Errno, Result, errno, kernel, own, passing, pump};
 
+mod bound;
+
 /// A socket as it was when its process forked.
 #[derive(Clone, Copy)]
 struct Inherited {
@@ -39,6 +41,8 @@ enum Kind {
     Connection(Names),
     /// Listens here. Connections are taken from this end of its queue, which is Janus's; once it is claimed, from its descriptors too.
     Listener(RawFd),
+    /// May listen once: has such a queue already.
+    Bound(RawFd),
 }
 
 /// The child's words on a socket.
@@ -52,6 +56,8 @@ enum Word {
     Accepts = 2,
     /// It becomes another program, which is to listen there itself: the other end of the mark comes along.
     Leaves = 3,
+    /// It is to listen: where the answer goes comes along.
+    Listens = 4,
 }
 
 /// A fork that is about to be: made ready for both sides of it.
@@ -101,6 +107,8 @@ pub(crate) enum Told {
     Claimed(i32, OwnedFd),
     /// A socket that is to be accepted from for it.
     Accepts(i32),
+    /// A socket that is to listen, with this backlog, and where that is answered.
+    Listens(i32, i32, OwnedFd),
     /// A socket that another program, which the child becomes, is to have too, and the other end of its mark.
     Leaves(i32, OwnedFd),
     /// The child has ended, or has become another program.
@@ -152,10 +160,10 @@ impl Process {
         })
     }
 
-    /// Makes a queue for each socket that listens and has none.
+    /// Makes a queue for each socket that listens, or may, and has none.
     fn make_queues(&self) {
         let mut inner = self.core.lock();
-        let mut without: Vec<i32> = inner.listening.keys().copied().collect();
+        let mut without = inner.listening_or_bound();
         without.retain(|socket| !inner.queues.contains_key(socket));
         let named = inner.call(|sockets, _, _| {
             let named = |socket| Some((socket, sockets.getsockname(socket).ok()?));
@@ -167,8 +175,7 @@ impl Process {
             // Not under the lock: descriptors are opened and closed. Without room for it the child has no use for that socket.
             let Ok(queue) = Queue::new(local) else { return };
             let mut inner = self.core.lock();
-            let listens = inner.listening.contains_key(&socket);
-            let other = match listens {
+            let other = match inner.descriptors.has_names(socket) {
                 true => inner.queues.insert(socket, queue),
                 false => Some(queue),
             };
@@ -194,6 +201,19 @@ impl Process {
 }
 
 impl Inner {
+    fn listening_or_bound(&mut self) -> Vec<i32> {
+        let listening: Vec<i32> = self.listening.keys().copied().collect();
+        let bound = self.call(|sockets, descriptors, _| {
+            let all = descriptors.all().into_iter();
+            let of_ours = all.filter_map(|fd| descriptors.socket(fd).ok());
+            Ok(of_ours.filter(|socket| sockets.is_bound(*socket)).collect())
+        });
+        let mut bound: Vec<i32> = bound.unwrap_or_default();
+        bound.sort_unstable();
+        bound.dedup();
+        [listening, bound].concat()
+    }
+
     /// Descriptions of all that listens.
     fn legacies(&mut self) -> Legacies {
         let listening: Vec<i32> = self.listening.keys().copied().collect();
@@ -210,6 +230,7 @@ impl Inner {
                 let socket = descriptors.socket(fd).ok()?;
                 let kind = match sockets.is_listening(socket) {
                     true => Kind::Listener(-1),
+                    false if sockets.is_bound(socket) => Kind::Bound(-1),
                     false => Kind::Connection(Names {
                         local: sockets.getsockname(socket).ok()?,
                         peer: sockets.getpeername(socket).ok()?,
@@ -227,7 +248,7 @@ impl Inner {
         })?;
         inherited.retain_mut(|it| match &mut it.kind {
             Kind::Connection(_) => true,
-            Kind::Listener(takes) => {
+            Kind::Listener(takes) | Kind::Bound(takes) => {
                 let queue = self.queues.get(&it.socket);
                 let waits = !it.nonblocking;
                 queue.is_some_and(|queue| {
@@ -255,7 +276,7 @@ impl Fork<'_> {
         let kept: Vec<RawFd> = (channel.iter())
             .flat_map(|channel| {
                 let takes = channel.inherited.iter().filter_map(|it| match it.kind {
-                    Kind::Listener(takes) => Some(takes),
+                    Kind::Listener(takes) | Kind::Bound(takes) => Some(takes),
                     Kind::Connection(_) => None,
                 });
                 takes.chain([channel.childs.as_raw_fd()])
@@ -302,6 +323,9 @@ impl Child {
                 let takes = kernel::named(takes)?;
                 self.tell(claimed.socket, Word::Accepts, None)?;
                 return self.replace(process, claimed.socket, takes);
+            }
+            Kind::Bound(takes) => {
+                return self.replace(process, claimed.socket, kernel::named(takes)?);
             }
         };
         let (mine, parents) = pump::pair(Some(names))?;
@@ -450,7 +474,12 @@ impl Child {
     }
 
     fn tell(&self, socket: i32, word: Word, end: Option<&OwnedFd>) -> Result<()> {
-        let text = (i64::from(socket) << 8 | word as i64).to_le_bytes();
+        self.tell_more(socket, word, 0, end)
+    }
+
+    /// The number has 16 bits.
+    fn tell_more(&self, socket: i32, word: Word, more: i32, end: Option<&OwnedFd>) -> Result<()> {
+        let text = (i64::from(more) << 40 | i64::from(socket) << 8 | word as i64).to_le_bytes();
         let mut flags = SendFlags::empty();
         flags.set(SendFlags::DONTWAIT, word == Word::LetsGo);
         passing::send(&self.channel, &text, end.map(AsFd::as_fd), flags)
@@ -486,6 +515,9 @@ impl Forked {
             return Told::Accepts(socket);
         }
         match end {
+            Some(end) if text as u8 == Word::Listens as u8 => {
+                Told::Listens(socket, (text >> 40) as i32, own::keep(end))
+            }
             Some(end) if text as u8 == Word::Leaves as u8 => {
                 self.accepts.retain(|it| *it != socket);
                 Told::Leaves(socket, own::keep(end))
@@ -500,6 +532,11 @@ impl Forked {
                 Told::LetGo
             }
         }
+    }
+
+    /// It has a socket listen, and accepts there from now on.
+    pub(crate) fn listens(&mut self, socket: i32) {
+        self.accepts.push(socket);
     }
 
     pub(crate) fn accepts(&self, socket: i32) -> bool {

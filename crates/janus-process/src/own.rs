@@ -39,7 +39,7 @@ pub(crate) fn is(fd: RawFd) -> bool {
     place(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
 }
 
-/// What Janus, and libraries of devices, have open for long, by the names of the kernel's.
+/// Kinds of descriptors that Janus, and libraries of devices, have open for long, by the kernel's names for them.
 const KINDS: [&str; 8] = [
     "socket:",
     "anon_inode:",
@@ -51,14 +51,16 @@ const KINDS: [&str; 8] = [
     "/var/run/dpdk",
 ];
 
-/// Whether a descriptor that came [above](above()) all lower ones is Janus's, as far as can be seen. Another thread of the program may have opened it.
+/// Whether a descriptor that came [above](above()) all lower ones is Janus's, as far as can be seen: all of its are closed on exec. Another thread of the
+/// program may have opened it.
 pub(crate) fn may_be(fd: RawFd) -> bool {
+    let is_of_a_kind = |name: std::path::PathBuf| {
+        let name = name.to_string_lossy();
+        KINDS.iter().any(|kind| name.starts_with(kind))
+    };
     fd >= least()
-        && std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok_and(|name| {
-            KINDS
-                .iter()
-                .any(|kind| name.to_string_lossy().starts_with(kind))
-        })
+        && kernel::closes_on_exec(fd)
+        && std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok_and(is_of_a_kind)
 }
 
 /// Makes a descriptor Janus's, under a high number: the program's own are numbered as if it were not there.

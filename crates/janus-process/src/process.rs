@@ -53,13 +53,26 @@ impl Process {
         Process::start_with(|| builder.build_seats_of_child(parent, permit))
     }
 
-    fn start_with(build: impl FnOnce() -> Result<Seats, BoxError>) -> Result<Process, BoxError> {
+    fn start_with(
+        build: impl FnOnce() -> Result<Seats, BoxError> + Send,
+    ) -> Result<Process, BoxError> {
         Seats::keep_descriptors_by(own::keep);
+        Seats::keep_memory_from_children();
         let before = kernel::open_descriptors();
         let file = std::fs::File::open("/dev/null")?.into();
         // Threads that are begun here are sent no signals: those are the program's, and end the waits of its threads.
         let held = Held::now();
-        let mut process = own::above(&file, || Process::open(build()?))?;
+        // The thread that calls may have a small stack: varnish's have 80 KiB.
+        let open = || {
+            std::thread::scope(|scope| {
+                let opening =
+                    std::thread::Builder::new().spawn_scoped(scope, || Process::open(build()?))?;
+                opening
+                    .join()
+                    .unwrap_or_else(|why| std::panic::resume_unwind(why))
+            })
+        };
+        let mut process = own::above(&file, open)?;
         drop(held);
         drop(file);
         process.started_with = kernel::open_descriptors();

@@ -457,6 +457,12 @@ impl Carrier {
                     self.open_gate(socket);
                     self.post.has_shared.store(true, Ordering::Release);
                 }
+                Told::Listens(socket, backlog, answer) => {
+                    if self.process.listens_for_child(socket, backlog, answer) {
+                        self.children[child].listens(socket);
+                        self.opens_door(socket);
+                    }
+                }
                 Told::Accepts(socket) => {
                     if let Err(error) = self.process.opens(socket) {
                         eprintln!(
@@ -464,11 +470,7 @@ impl Carrier {
                             error.text()
                         );
                     }
-                    let is_open = self.doors.iter().any(|door| door.socket == socket);
-                    if !is_open {
-                        // One that listens no more has nothing to accept.
-                        self.doors.extend(Door::open(&self.process, socket));
-                    }
+                    self.opens_door(socket);
                 }
                 Told::Gone => {
                     self.doors.iter_mut().for_each(Door::was_let_go);
@@ -477,6 +479,13 @@ impl Carrier {
             }
         }
         false
+    }
+
+    fn opens_door(&mut self, socket: i32) {
+        if !self.doors.iter().any(|door| door.socket == socket) {
+            // One that listens no more has nothing to accept.
+            self.doors.extend(Door::open(&self.process, socket));
+        }
     }
 
     fn open_post(&mut self) {

@@ -1,9 +1,12 @@
 """Sends back what comes, by each of the ways in which Python waits: `echo.py serve WAY HOST PORT CONNECTIONS`, `echo.py ask ...`."""
 import asyncio
+import ctypes
+import errno
 import hashlib
 import os
 import select
 import selectors
+import signal
 import socket
 import socketserver
 import subprocess
@@ -192,6 +195,73 @@ def serve_forking(host, port, count):
             server.handle_request()
 
 
+def echo_to_the_end(connection):
+    while piece := connection.recv(65536):
+        connection.sendall(piece)
+    connection.close()
+
+
+def serve_cloned(host, port, count):
+    """A child for each connection, in a namespace of its own, by the kernel's call."""
+    number = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
+    new_uts = 0x04000000
+    libc = ctypes.CDLL(None, use_errno=True)
+    words = [ctypes.c_long(0)] * 4
+    with socket.create_server((host, port), backlog=64) as server:
+        listening()
+        ours = os.readlink("/proc/self/ns/uts")
+        # More namespaces than a child may have.
+        refused = libc.syscall(number, ctypes.c_long(0x70000 | signal.SIGCHLD), *words)
+        assert refused == -1 and ctypes.get_errno() == errno.EINVAL
+        for _ in range(count):
+            connection, _ = server.accept()
+            flags = ctypes.c_long(new_uts | signal.SIGCHLD)
+            if libc.syscall(number, flags, *words) == 0:
+                echo_to_the_end(connection)
+                os._exit(os.readlink("/proc/self/ns/uts") == ours)
+            connection.close()
+        print("ended", [os.wait()[1] for _ in range(count)])
+
+
+def serve_mapped(host, port, count):
+    """A socket for both families at an address of IPv4, as Java has them."""
+    with socket.socket(socket.AF_INET6) as server:
+        server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        server.bind(("::ffff:" + host, port))
+        server.listen(64)
+        print(server.getsockname())
+        listening()
+        for _ in range(count):
+            connection, peer = server.accept()
+            assert peer[0].startswith("::ffff:")
+            threading.Thread(target=echo_to_the_end, args=[connection]).start()
+
+
+def serve_bound(host, port, count):
+    """The parent binds, its children listen, one after the other, and accept."""
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind((host, port))
+        said, says = os.pipe()
+        children = []
+        for _ in range(2):
+            if (child := os.fork()) == 0:
+                before = server.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                server.listen(64)
+                after = server.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                assert server.getsockname() == (host, port)
+                os.write(says, b"%d%d " % (before, after))
+                for _ in range(count // 2):
+                    connection, peer = server.accept()
+                    assert connection.getpeername() == peer
+                    echo_to_the_end(connection)
+                os._exit(0)
+            children.append(child)
+            print(os.read(said, 10))
+        listening()
+        print("ended", [os.waitpid(child, 0)[1] for child in children])
+
+
 def serve_programs(host, port, count):
     """A program for each connection, whose standard input and output it is."""
     with socket.create_server((host, port), backlog=64) as server:
@@ -313,6 +383,9 @@ SERVERS = {
     "asyncio": serve_asyncio,
     "socketserver": serve_socketserver,
     "forking": serve_forking,
+    "cloned": serve_cloned,
+    "bound": serve_bound,
+    "mapped": serve_mapped,
     "programs": serve_programs,
     "sent": serve_sent,
 }
