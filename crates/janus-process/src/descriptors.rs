@@ -78,6 +78,8 @@ impl Ours {
 /// A new descriptor, if the table reaches so far.
 fn within(fd: rustix::io::Result<OwnedFd>) -> Result<OwnedFd> {
     let fd = fd.map_err(errno)?;
+    // The kernel has given it just now: whoever had it before does not.
+    own::forget(fd.as_raw_fd());
     match (fd.as_raw_fd() as usize) < FDS_MAX {
         true => Ok(fd),
         false => Err(Errno::EMFILE),

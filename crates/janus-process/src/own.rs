@@ -2,7 +2,8 @@
 //! 0 to 2), and are known, so that a program that closes every number there is does not close them.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, getrlimit};
@@ -122,6 +123,34 @@ pub(crate) fn forget(fd: RawFd) {
     if let Some((word, bit)) = place(fd) {
         word.fetch_and(!bit, Ordering::Relaxed);
     }
+}
+
+/// Another thread brings Janus to life, and looks which descriptors that has opened.
+static BEGINS: AtomicBool = AtomicBool::new(false);
+const LOOKS_AGAIN: Duration = Duration::from_micros(200);
+
+/// While it lives, this thread brings it to life.
+pub(crate) struct Begins(());
+
+impl Begins {
+    pub(crate) fn now() -> Begins {
+        BEGINS.store(true, Ordering::SeqCst);
+        Begins(())
+    }
+}
+
+impl Drop for Begins {
+    fn drop(&mut self) {
+        BEGINS.store(false, Ordering::SeqCst);
+    }
+}
+
+/// The program is given this descriptor.
+pub(crate) fn is_the_programs(fd: RawFd) {
+    while BEGINS.load(Ordering::SeqCst) {
+        std::thread::sleep(LOOKS_AGAIN);
+    }
+    forget(fd);
 }
 
 /// All of them, in their order.

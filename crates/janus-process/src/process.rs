@@ -56,8 +56,9 @@ impl Process {
     fn start_with(
         build: impl FnOnce() -> Result<Seats, BoxError> + Send,
     ) -> Result<Process, BoxError> {
-        Seats::keep_descriptors_by(own::keep);
+        Seats::keep_descriptors_by(own::keep, own::forget);
         Seats::keep_memory_from_children();
+        let _begins = own::Begins::now();
         let before = kernel::open_descriptors();
         let file = std::fs::File::open("/dev/null")?.into();
         // Threads that are begun here are sent no signals: those are the program's, and end the waits of its threads.

@@ -12,7 +12,7 @@ use rustix::net::{
 
 use super::peer::{Peer, peer};
 use crate::Message;
-use crate::kept::kept;
+use crate::kept::Kept;
 use crate::message::LEN_MAX;
 
 /// Descriptors with one message.
@@ -20,7 +20,7 @@ const FDS_MAX: usize = 4;
 
 /// One end of it.
 #[derive(Debug)]
-pub struct Link(OwnedFd);
+pub struct Link(Kept);
 
 /// A message, or none.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Link {
     /// Of a connected SEQPACKET socket.
     #[must_use]
     pub fn new(socket: OwnedFd) -> Link {
-        Link(kept(socket))
+        Link(Kept::new(socket))
     }
 
     /// Process and user of the other side, as the kernel knew them when it connected.

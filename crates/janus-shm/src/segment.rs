@@ -16,7 +16,7 @@ use rustix::fs::{
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::Violation;
-use crate::kept::kept;
+use crate::kept::Kept;
 
 /// A word that both sides reach. Under `--cfg loom` `segment/model.rs` takes this file's place.
 pub(crate) type Word = AtomicU32;
@@ -31,7 +31,7 @@ const FIXED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 pub struct Segment {
     base: NonNull<u8>,
     len: usize,
-    fd: OwnedFd,
+    fd: Kept,
 }
 
 // SAFETY: the mapping belongs to the value, and is reached by raw copies and by atomics only.
@@ -77,7 +77,7 @@ impl Segment {
         let base = unsafe { mmap(null_mut(), len, rights, MapFlags::SHARED, &fd, 0)? };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         unforked::keep_from_children(base, len);
-        let fd = kept(fd);
+        let fd = Kept::new(fd);
         Ok(Segment { base, len, fd })
     }
 

@@ -260,6 +260,7 @@ pub fn accept(fd: RawFd, flags: i32) -> Result<(OwnedFd, SocketAddr)> {
             _ => {}
         }
     };
+    own::is_the_programs(end.as_raw_fd());
     ioctl_fionbio(&end, flags & abi::SOCK_NONBLOCK != 0).map_err(errno)?;
     let names = Names::of(end.as_raw_fd()).ok_or(Errno::ECONNABORTED)?;
     Ok((end, names.peer))

@@ -6,7 +6,7 @@ use std::future::pending;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::thread::sleep;
@@ -119,9 +119,9 @@ impl Builder {
 
 impl Seats {
     /// Gives each descriptor that is opened after the start, as when a daemon is followed by another, the number that `keep` chooses: a program whose threads
-    /// know nothing of the runtime may use any. For the whole process; the first who says so does.
-    pub fn keep_descriptors_by(keep: fn(OwnedFd) -> OwnedFd) {
-        janus_io::member::keep_descriptors_by(keep);
+    /// know nothing of the runtime may use any. `forget` is told before it is closed. For the whole process; the first who says so does.
+    pub fn keep_descriptors_by(keep: fn(OwnedFd) -> OwnedFd, forget: fn(RawFd)) {
+        janus_io::member::keep_descriptors_by(keep, forget);
     }
 
     /// Keeps the runtime's memory from children that are forked: programs whose children know nothing of it gain by that. For all that is built from now on.
