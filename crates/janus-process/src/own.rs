@@ -2,7 +2,7 @@
 //! 0 to 2), and are known, so that a program that closes every number there is does not close them.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::io::fcntl_dupfd_cloexec;
@@ -40,28 +40,26 @@ pub(crate) fn is(fd: RawFd) -> bool {
     place(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
 }
 
-/// Kinds of descriptors that Janus, and libraries of devices, have open for long, by the kernel's names for them.
-const KINDS: [&str; 8] = [
-    "socket:",
-    "anon_inode:",
-    "/memfd:",
+/// Files that Janus has open for long, and libraries of devices, by the kernel's names for them.
+const FILES: [&str; 6] = [
+    "/memfd:janus",
     "/dev/net/",
     "/dev/vfio",
     "/dev/hugepages",
     "/run/dpdk",
     "/var/run/dpdk",
 ];
+/// What else they have open; Janus's are closed on exec.
+const OTHERS: [&str; 2] = ["socket:", "anon_inode:"];
 
-/// Whether a descriptor that came [above](above()) all lower ones is Janus's, as far as can be seen: all of its are closed on exec. Another thread of the
-/// program may have opened it.
+/// Whether a descriptor that came [above](above()) all lower ones is Janus's, as far as can be seen. Another thread of the program may have opened it.
 pub(crate) fn may_be(fd: RawFd) -> bool {
-    let is_of_a_kind = |name: std::path::PathBuf| {
-        let name = name.to_string_lossy();
-        KINDS.iter().any(|kind| name.starts_with(kind))
+    let Ok(name) = std::fs::read_link(format!("/proc/self/fd/{fd}")) else {
+        return false;
     };
-    fd >= least()
-        && kernel::closes_on_exec(fd)
-        && std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok_and(is_of_a_kind)
+    let name = name.to_string_lossy();
+    let is_one_of = |kinds: &[&str]| kinds.iter().any(|kind| name.starts_with(kind));
+    fd >= least() && (is_one_of(&FILES) || is_one_of(&OTHERS) && kernel::closes_on_exec(fd))
 }
 
 /// Makes a descriptor Janus's, under a high number: the program's own are numbered as if it were not there.
@@ -125,8 +123,9 @@ pub(crate) fn forget(fd: RawFd) {
     }
 }
 
-/// Another thread brings Janus to life, and looks which descriptors that has opened.
-static BEGINS: AtomicBool = AtomicBool::new(false);
+/// The process of which a thread brings Janus to life, and looks which descriptors that has opened; 0: none does. A child that is forked meanwhile has no
+/// such thread.
+static BEGINS: AtomicU32 = AtomicU32::new(0);
 const LOOKS_AGAIN: Duration = Duration::from_micros(200);
 
 /// While it lives, this thread brings it to life.
@@ -134,20 +133,20 @@ pub(crate) struct Begins(());
 
 impl Begins {
     pub(crate) fn now() -> Begins {
-        BEGINS.store(true, Ordering::SeqCst);
+        BEGINS.store(std::process::id(), Ordering::SeqCst);
         Begins(())
     }
 }
 
 impl Drop for Begins {
     fn drop(&mut self) {
-        BEGINS.store(false, Ordering::SeqCst);
+        BEGINS.store(0, Ordering::SeqCst);
     }
 }
 
 /// The program is given this descriptor.
 pub(crate) fn is_the_programs(fd: RawFd) {
-    while BEGINS.load(Ordering::SeqCst) {
+    while BEGINS.load(Ordering::SeqCst) == std::process::id() {
         std::thread::sleep(LOOKS_AGAIN);
     }
     forget(fd);
