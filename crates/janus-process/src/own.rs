@@ -49,7 +49,7 @@ const FILES: [&str; 6] = [
     "/run/dpdk",
     "/var/run/dpdk",
 ];
-/// What else they have open; Janus's are closed on exec.
+/// Others that they have open; Janus's are closed on exec.
 const OTHERS: [&str; 2] = ["socket:", "anon_inode:"];
 
 /// Whether a descriptor that came [above](above()) all lower ones is Janus's, as far as can be seen. Another thread of the program may have opened it.
