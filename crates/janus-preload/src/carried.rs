@@ -159,7 +159,7 @@ pub(crate) unsafe fn getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    // SAFETY: the caller keeps the contract; what is written over is what the kernel has written there.
+    // SAFETY: the caller keeps the contract; a number is written where the caller has room for one.
     unsafe {
         let got = real::getsockopt(fd, level, name, value, len);
         let has_room = !value.is_null() && !len.is_null() && *len as usize == size_of::<c_int>();

@@ -1,14 +1,15 @@
-//! Sockets that a process has bound and that its children let listen, as varnish and the workers of node have them. They listen in the process
-//! that has bound them, which a child asks for it and waits for.
+//! Sockets that a process has bound and that its forked children let listen, as varnish has them. They listen in the process that has bound them,
+//! which a child asks for it and waits for.
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 
 use rustix::io::{read, write};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::{Child, Kind, Word};
+use crate::own::Own;
 use crate::process::Process;
-use crate::{Errno, Result, errno, own};
+use crate::{Errno, Result, errno};
 
 /// Bytes of an answer: an error's number or 0, and what a program that listens there itself has to know.
 const ANSWER_MAX: usize = 4_096;
@@ -64,8 +65,7 @@ impl Process {
             answer.extend(legacy.unwrap_or_default());
         }
         // One that has ended first need not know.
-        let _ = write(&child, &answer);
-        own::forget(child.as_raw_fd());
+        let _ = write(Own::new(child), &answer);
         listens.is_ok()
     }
 }
