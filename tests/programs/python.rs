@@ -88,6 +88,26 @@ fn clients_of_every_way_to_wait() {
     compare(&["/usr/bin/python3 --version"], asks);
 }
 
+/// Sockets that children make.
+fn children(world: &World) -> Transcript {
+    let script = world.script("echo.py");
+    let server = world.start_peer(&[PYTHON, &script, "serve", "asyncio", PEER, "9001", "48"]);
+    peers::listens(9001);
+    let script = world.script("children.py");
+    let said = world.run(&[PYTHON, &script, PROGRAM, PEER, "9001"]);
+    format!("{}{}", said.well(), server.end())
+}
+
+#[test]
+fn children_make_sockets() {
+    compare(&["/usr/bin/python3 --version"], children);
+}
+
+#[test]
+fn children_make_sockets_with_a_daemon() {
+    compare_by(Sockets::Member, &["/usr/bin/python3 --version"], children);
+}
+
 fn send_back(mut stream: TcpStream) -> std::io::Result<()> {
     let mut piece = vec![0; 65_536];
     loop {

@@ -2,13 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::ptr::{self, null_mut};
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Mutex, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
 use janus::{BoxError, Builder, Handle, Runtime};
-use janus_process::{Child, Copies, Errno, Fork, Process, Result, Side, interrupts};
+use janus_process::{Attempt, Child, Copies, Errno, Fork, Process, Result, Side, interrupts};
 use libc::c_int;
 
 /// Null before it is started, and in a forked child that has none of its own. It is there for ever.
@@ -278,6 +279,20 @@ pub fn may_serve(fd: c_int) -> bool {
 pub fn listens(fd: c_int, backlog: c_int) -> Option<Result<()>> {
     let mut child = is_forked().then(child)?;
     child.as_mut()?.listens(fd, backlog)
+}
+
+/// In a forked child: `bind` of a socket that is nowhere yet, which its parent makes for it. `None`: it is the kernel's.
+#[cold]
+pub fn binds(fd: c_int, at: SocketAddr) -> Option<Result<()>> {
+    let mut child = is_forked().then(child)?;
+    child.as_mut()?.binds(fd, at)
+}
+
+/// In a forked child: `connect` likewise, as far as it does not wait.
+#[cold]
+pub fn connects(fd: c_int, remote: SocketAddr) -> Option<Result<Attempt>> {
+    let mut child = is_forked().then(child)?;
+    child.as_mut()?.connects(fd, remote)
 }
 
 /// In a forked child: whether a descriptor was bound by its parent, and does not listen yet.

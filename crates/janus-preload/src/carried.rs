@@ -1,16 +1,16 @@
 //! Connections that another process carries for this one, and the queues by which they come: streams of AF_UNIX to the kernel, and to the program as far as can be what they were.
 //! They tell their names, and take options of TCP and IP, of which nothing comes: the connection has its own process's.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::IntoRawFd;
 
 use libc::{c_int, c_void, sockaddr, socklen_t};
 
 use janus_c::calls;
-use janus_process::{Errno, Names};
+use janus_process::{Connects, Errno, Names};
 
 use crate::inside::{self, Inside};
-use crate::{life, real};
+use crate::{life, made, real};
 
 /// Names of what a descriptor stands for, if that is carried.
 fn names(fd: c_int) -> Option<Names> {
@@ -42,7 +42,7 @@ pub(crate) unsafe fn accept4(
             return got;
         }
         let inside = Inside::enter();
-        match janus_process::accept(fd, flags) {
+        match inside::waits(|| janus_process::accept(fd, flags)) {
             Ok((end, peer)) => {
                 if !name.is_null() && calls::tell(Ok(peer), name, len) != 0 {
                     return -1;
@@ -65,6 +65,12 @@ pub(crate) unsafe fn accept4(
     }
 }
 
+/// What has become of one that this process has asked for.
+fn connects(fd: c_int) -> Option<Connects> {
+    let asked = made::may_be(fd).then(Inside::enter);
+    asked.and_then(|_inside| Connects::of(fd))
+}
+
 /// Whether a descriptor stands for a connection that is carried.
 pub(crate) fn is_there(fd: c_int) -> bool {
     fd >= 0 && names(fd).is_some()
@@ -84,6 +90,14 @@ pub(crate) fn listen(fd: c_int, backlog: c_int) -> c_int {
     }
 }
 
+/// The address of a connection that is not there: none, of its family.
+fn nowhere(fd: c_int) -> Option<SocketAddr> {
+    match connects(fd)? {
+        Connects::Pending(SocketAddr::V6(_)) => Some((Ipv6Addr::UNSPECIFIED, 0).into()),
+        _ => Some((Ipv4Addr::UNSPECIFIED, 0).into()),
+    }
+}
+
 /// `getsockname` of what is none of ours.
 ///
 /// # Safety
@@ -91,7 +105,8 @@ pub(crate) fn listen(fd: c_int, backlog: c_int) -> c_int {
 pub(crate) unsafe fn getsockname(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
     // SAFETY: the caller keeps the contract.
     unsafe {
-        match names(fd).map(|names| names.local).or_else(|| listener(fd)) {
+        let local = names(fd).map(|names| names.local);
+        match local.or_else(|| listener(fd)).or_else(|| nowhere(fd)) {
             Some(local) => calls::tell(Ok(local), name, len),
             None => real::getsockname(fd, name, len),
         }
@@ -104,7 +119,9 @@ pub(crate) unsafe fn getpeername(fd: c_int, name: *mut sockaddr, len: *mut sockl
     unsafe {
         match names(fd) {
             Some(names) => calls::tell(Ok(names.peer), name, len),
-            None if listener(fd).is_some() => janus_c::fail(Errno(libc::ENOTCONN)),
+            None if listener(fd).is_some() || connects(fd).is_some() => {
+                janus_c::fail(Errno(libc::ENOTCONN))
+            }
             None => real::getpeername(fd, name, len),
         }
     }
@@ -145,7 +162,7 @@ fn is_of_tcp(level: c_int) -> bool {
 }
 
 fn is_carried(fd: c_int) -> bool {
-    names(fd).is_some() || listener(fd).is_some()
+    names(fd).is_some() || listener(fd).is_some() || connects(fd).is_some()
 }
 
 /// `getsockopt` likewise; numbers of TCP's and IP's are what they were at first.
@@ -170,6 +187,12 @@ pub(crate) unsafe fn getsockopt(
             return 0;
         }
         let is_number = got == 0 && level == libc::SOL_SOCKET && has_room;
+        if let Some(Connects::Failed(why)) =
+            connects(fd).filter(|_| is_number && name == libc::SO_ERROR)
+        {
+            value.cast::<c_int>().write_unaligned(why.0);
+            return got;
+        }
         let answered = [
             libc::SO_DOMAIN,
             libc::SO_PROTOCOL,
@@ -180,7 +203,8 @@ pub(crate) unsafe fn getsockopt(
             return got;
         }
         let (connection, listens) = (names(fd), listener(fd));
-        let Some(local) = connection.map(|names| names.local).or(listens) else {
+        let local = connection.map(|names| names.local);
+        let Some(local) = local.or(listens).or_else(|| nowhere(fd)) else {
             return got;
         };
         let number = match name {

@@ -48,6 +48,12 @@ impl Drop for Outside {
     }
 }
 
+/// Waits in a call of the kernel's that a handler may interrupt: as long as it lasts this thread is outside.
+pub(crate) fn waits<R>(call: impl FnOnce() -> R) -> R {
+    let _outside = Outside::step();
+    call()
+}
+
 /// Whether this thread's calls are libc's.
 #[inline]
 pub(crate) fn is_inside() -> bool {

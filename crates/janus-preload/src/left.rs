@@ -3,18 +3,17 @@
 //! began this program, and is not believed. All of them become sockets of Janus's as soon as one is used. Until then they are the kernel's to
 //! close and to duplicate, and a program that uses none, a shell that starts another, joins no daemon.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use libc::c_int;
 
 use crate::inside::{Inside, is_inside};
+use crate::numbers::Numbers;
 use crate::{settings, signals};
 
-/// Numbers from here on are not looked at.
-const FDS: usize = 1 << 16;
-/// Descriptors that had marks when they were last seen, a bit for each. Who takes them over looks again.
-static LEFT: [AtomicU64; FDS / 64] = [const { AtomicU64::new(0) }; FDS / 64];
+/// Descriptors that had marks when they were last seen. Who takes them over looks again.
+static LEFT: Numbers = Numbers::none();
 /// Whether there is one.
 static ANY: AtomicBool = AtomicBool::new(false);
 /// Held while they are taken over.
@@ -35,14 +34,8 @@ extern "C" fn begin() {
         .for_each(note);
 }
 
-fn place(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
-    let fd = usize::try_from(fd).ok()?;
-    Some((LEFT.get(fd / 64)?, 1 << (fd % 64)))
-}
-
 fn note(fd: c_int) {
-    if let Some((word, bit)) = place(fd) {
-        word.fetch_or(bit, Ordering::Relaxed);
+    if LEFT.add(fd) {
         ANY.store(true, Ordering::Release);
     }
 }
@@ -56,18 +49,14 @@ pub(crate) fn are_there() -> bool {
 /// A descriptor is about to be used as a socket.
 #[inline]
 pub(crate) fn is_used(fd: c_int) {
-    if are_there() && !is_inside() && has(fd) {
+    if are_there() && !is_inside() && LEFT.has(fd) {
         take_over();
     }
 }
 
-fn has(fd: c_int) -> bool {
-    place(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
-}
-
 /// A descriptor was duplicated: the copy has the mark that it has.
 pub(crate) fn copied(fd: c_int, new: c_int) {
-    if are_there() && new >= 0 && has(fd) {
+    if are_there() && new >= 0 && LEFT.has(fd) {
         note(new);
     }
 }
@@ -77,15 +66,7 @@ pub(crate) fn copied(fd: c_int, new: c_int) {
 pub(crate) fn take_over() {
     let _inside = Inside::enter();
     let _one_after_the_other = TAKES.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut noted = Vec::new();
-    for (word, first) in LEFT.iter().zip((0..).step_by(64)) {
-        let bits = word.swap(0, Ordering::Relaxed);
-        noted.extend(
-            (0..64)
-                .filter(|bit| bits >> bit & 1 != 0)
-                .map(|bit| first + bit),
-        );
-    }
+    let noted = LEFT.take();
     // Numbers that were closed since, or given to something else, have no marks any more.
     let left = janus_process::marked(&noted);
     if !left.is_empty()

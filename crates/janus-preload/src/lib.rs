@@ -25,7 +25,9 @@ mod left;
 mod life;
 #[cfg(target_arch = "x86_64")]
 mod listed;
+mod made;
 mod memory;
+mod numbers;
 mod raw;
 mod ready;
 mod real;

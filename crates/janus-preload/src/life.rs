@@ -6,7 +6,7 @@ use libc::{c_int, c_void, sockaddr, socklen_t};
 use crate::carried;
 use crate::choice;
 use crate::inside::{self, Inside, is_inside, is_ours_to_use, ours};
-use crate::{left, real, signals};
+use crate::{left, made, real, signals};
 
 #[unsafe(no_mangle)]
 pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
@@ -15,7 +15,11 @@ pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
         && matches!(protocol, 0 | libc::IPPROTO_TCP);
     if !tcp || is_inside() || inside::is_forked() {
         // SAFETY: the call takes numbers.
-        return unsafe { real::socket(domain, kind, protocol) };
+        let fd = unsafe { real::socket(domain, kind, protocol) };
+        if tcp && !is_inside() {
+            made::note(fd);
+        }
+        return fd;
     }
     let _inside = Inside::enter();
     match janus_c::process::get() {
@@ -41,7 +45,7 @@ pub unsafe extern "C" fn bind(fd: c_int, name: *const sockaddr, len: socklen_t) 
     unsafe {
         match decided(fd, name, len) {
             Decided::Ours => ours(|| calls::bind(fd, name, len)),
-            Decided::Kernels => real::bind(fd, name, len),
+            Decided::Kernels => made::bind(fd, name, len),
             Decided::Failed(answer) => answer,
         }
     }
@@ -53,7 +57,7 @@ pub unsafe extern "C" fn connect(fd: c_int, name: *const sockaddr, len: socklen_
     unsafe {
         match decided(fd, name, len) {
             Decided::Ours => ours(|| calls::connect(fd, name, len)),
-            Decided::Kernels => real::connect(fd, name, len),
+            Decided::Kernels => made::connect(fd, name, len),
             Decided::Failed(answer) => answer,
         }
     }

@@ -1,4 +1,5 @@
-//! Instances of epoll, the kernel's, in which a forked child waits for the queue of a listener. When that becomes the child's own it is to be in the same.
+//! Instances of epoll, the kernel's, in which a forked child waits for the queue of a listener, or for a socket that it has made. What comes in the place of that is to be in
+//! the same.
 
 use core::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use libc::{c_int, epoll_event};
 
 use crate::inside::Inside;
-use crate::{inside, ready, real};
+use crate::{inside, made, ready, real};
 
 struct Watch {
     instance: c_int,
@@ -26,7 +27,7 @@ fn watches() -> MutexGuard<'static, Vec<Watch>> {
 /// The event is null or there.
 #[inline]
 pub(crate) unsafe fn note(instance: c_int, op: c_int, fd: c_int, event: *const epoll_event) {
-    if inside::is_forked() && !inside::is_inside() && inside::may_serve(fd) {
+    if inside::is_forked() && !inside::is_inside() && (made::may_be(fd) || inside::may_serve(fd)) {
         let _inside = Inside::enter();
         let mut all = watches();
         all.retain(|it| (it.instance, it.fd) != (instance, fd));
@@ -41,7 +42,7 @@ pub(crate) unsafe fn note(instance: c_int, op: c_int, fd: c_int, event: *const e
     }
 }
 
-/// Takes a queue out of all of them, and says what they were.
+/// Takes one out of all of them, and says what they were.
 pub(crate) fn take_out(fd: c_int) -> Vec<(c_int, epoll_event)> {
     let _inside = Inside::enter();
     let mut all = watches();

@@ -8,7 +8,7 @@ use janus_tcp::Instant;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd, ioctl_fionbio};
 
-use crate::core::{Attempt, GoesOn, Inner};
+use crate::core::{Attempt, Core, GoesOn, Inner};
 use crate::descriptors::Descriptors;
 use crate::own::Own;
 use crate::process::Process;
@@ -321,6 +321,17 @@ impl Process {
         Ok(inner.descriptors.put(&self.core.ours, fd, socket))
     }
 
+    /// A socket that is made by `make`, likewise.
+    pub(crate) fn make_of_our_own(
+        &self,
+        make: impl FnOnce(&mut Sockets<'_>, Instant) -> Result<i32>,
+    ) -> Result<RawFd> {
+        let mut inner = self.core.lock();
+        let made = inner.make_of_our_own(&self.core, make);
+        inner.settle();
+        made
+    }
+
     /// Closes such a name.
     pub(crate) fn close_name_of_our_own(&self, fd: RawFd) {
         own::forget(fd);
@@ -511,6 +522,19 @@ impl Inner {
             self.listening.remove(&socket);
         }
         stands
+    }
+
+    /// [`Process::make_of_our_own`].
+    pub(crate) fn make_of_our_own(
+        &mut self,
+        core: &Core,
+        make: impl FnOnce(&mut Sockets<'_>, Instant) -> Result<i32>,
+    ) -> Result<RawFd> {
+        let fd = own::keep(self.descriptors.reserve(true)?);
+        let made = self.call(|sockets, _, now| make(sockets, now));
+        let made = made.inspect_err(|_| own::forget(fd.as_raw_fd()))?;
+        core.counted.socket();
+        Ok(self.descriptors.put(&core.ours, fd, made))
     }
 
     /// The last name of a socket is gone.

@@ -1,7 +1,7 @@
 //! Connections in forked children. A child has its parent's descriptors, and none of its connections: each is one of the kernel's
 //! placeholders there. As on Linux a connection lasts until the child has let it go too, so the parent holds it for the child, which is known
 //! to be there by a channel that ends with it. What the child uses it claims: its placeholder becomes one end of a pair, whose other end goes
-//! to the parent by the channel, and is carried there (`pump`). What listens has a queue that all children share, made before the first fork:
+//! to the parent by the channel, and is carried there (`pump`). Sockets that it makes itself its parent makes for it (`made`). What listens has a queue that all children share, made before the first fork:
 //! the placeholder becomes the end of it that connections are taken from.
 
 use std::collections::HashMap;
@@ -20,12 +20,16 @@ use rustix::net::{
 
 use crate::core::Inner;
 use crate::legacy::{self, Legacy};
+use crate::own::{self, Own};
 use crate::poll::Polled;
 use crate::process::Process;
-use crate::pump::{Names, Queue};
-use crate::{Errno, Result, errno, kernel, own, passing, pump};
+use crate::pump::{Connecting, Names, Queue};
+use crate::{Errno, Result, errno, kernel, passing, pump};
 
 mod bound;
+mod made;
+
+pub use made::Attempt;
 
 /// A socket as it was when its process forked.
 #[derive(Clone, Copy)]
@@ -34,6 +38,8 @@ struct Inherited {
     socket: i32,
     nonblocking: bool,
     kind: Kind,
+    /// Children of its holder's have it too.
+    shared: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -56,9 +62,19 @@ enum Word {
     Accepts = 2,
     /// It becomes another program, which is to listen there itself: the other end of the mark comes along.
     Leaves = 3,
-    /// It is to listen: where the answer goes comes along.
+    /// It is to listen, with a backlog: where the answer goes comes along.
     Listens = 4,
+    /// It is one to be made and bound, as a description says: likewise.
+    Binds = 5,
+    /// It is one to be made, as a description says, or was bound for it, and is to be connected. Bytes that fill the end which is to be carried are to be thrown
+    /// away once it is. That end comes along, and where it is said that this is done.
+    Connects = 6,
 }
+
+/// In the place of a socket that is to be made.
+const NEW: i32 = -1;
+/// Bytes of a message: the socket and the word, and what these need.
+const MESSAGE_MAX: usize = 8 + legacy::TEXT_MAX;
 
 /// A fork that is about to be: made ready for both sides of it.
 pub struct Fork<'a> {
@@ -95,8 +111,6 @@ pub struct Child {
     legacies: Legacies,
     /// Its parent's runtime, as far as it is memory.
     handle: Option<Handle>,
-    /// Children of its own have the same.
-    shared: bool,
 }
 
 pub(crate) enum Told {
@@ -108,7 +122,11 @@ pub(crate) enum Told {
     /// A socket that is to be accepted from for it.
     Accepts(i32),
     /// A socket that is to listen, with this backlog, and where that is answered.
-    Listens(i32, i32, OwnedFd),
+    Listens(i32, i32, Own),
+    /// One that is to be made and bound, likewise.
+    Binds(Legacy, Own),
+    /// One that is to be connected, there already or not.
+    Connects(Option<i32>, Legacy, OwnedFd, Connecting),
     /// A socket that another program, which the child becomes, is to have too, and the other end of its mark.
     Leaves(i32, OwnedFd),
     /// The child has ended, or has become another program.
@@ -129,14 +147,11 @@ impl Process {
         }
     }
 
-    /// `None`: there is nothing to inherit, or no room to hold it.
+    /// `None`: there is no room to hold what is inherited.
     fn channel(&self) -> Option<Channel> {
         self.make_queues();
         let mut inner = self.core.lock();
         let inherited = inner.inherited().ok()?;
-        if inherited.is_empty() {
-            return None;
-        }
         let legacies = match self.core.shares_ports {
             true => inner.legacies(),
             false => Legacies::new(),
@@ -242,6 +257,7 @@ impl Inner {
                     socket,
                     nonblocking,
                     kind,
+                    shared: false,
                 })
             };
             Ok(all.into_iter().filter_map(one).collect())
@@ -270,7 +286,7 @@ impl Process {
 
 impl Fork<'_> {
     /// Right after it, in the child. Of what Janus works with it keeps its channel, and the queues: all else is its parent's, whose
-    /// devices are free, and whose peers see an end, when the parent closes them. `None`: it inherits nothing.
+    /// devices are free, and whose peers see an end, when the parent closes them. `None`: it has no parent to speak to.
     pub fn in_child(self) -> Option<Child> {
         let channel = self.channel;
         let kept: Vec<RawFd> = (channel.iter())
@@ -297,7 +313,6 @@ impl Fork<'_> {
             inherited,
             legacies,
             handle,
-            shared: false,
         })
     }
 }
@@ -305,7 +320,7 @@ impl Fork<'_> {
 impl Child {
     /// It forks: what it closes from now on its own children may still use, and its parent holds it until all of them have ended.
     pub fn forks(&mut self) {
-        self.shared = true;
+        self.inherited.iter_mut().for_each(|it| it.shared = true);
     }
 
     /// Makes a descriptor that was a socket the kernel's, and all others of the same socket. False: it was none, or its parent is gone.
@@ -457,13 +472,11 @@ impl Child {
     /// The child closes these descriptors, or puts others in their place. False: one of them is the channel's, and all is over.
     pub fn closes(&mut self, first: RawFd, last: RawFd) -> bool {
         let closed = |it: &Inherited| (first..=last).contains(&it.fd);
-        let (gone, left): (Vec<_>, Vec<_>) = self.inherited.iter().partition(|it| closed(it));
+        let (gone, left): (Vec<Inherited>, _) = self.inherited.iter().partition(|it| closed(it));
         self.inherited = left;
-        for name in gone {
-            if !self.shared {
-                // A parent that is gone holds nothing; one that does not listen now, until the child ends.
-                let _ = self.tell(name.socket, Word::LetsGo, None);
-            }
+        for name in gone.iter().filter(|it| !it.shared) {
+            // A parent that is gone holds nothing; one that does not listen now, until the child ends.
+            let _ = self.tell(name.socket, Word::LetsGo, None);
         }
         !(first..=last).contains(&self.channel.as_raw_fd())
     }
@@ -474,15 +487,23 @@ impl Child {
     }
 
     fn tell(&self, socket: i32, word: Word, end: Option<&OwnedFd>) -> Result<()> {
-        self.tell_more(socket, word, 0, end)
+        self.tell_more(socket, word, &[], end.map(AsFd::as_fd).as_slice())
     }
 
-    /// The number has 16 bits.
-    fn tell_more(&self, socket: i32, word: Word, more: i32, end: Option<&OwnedFd>) -> Result<()> {
-        let text = (i64::from(more) << 40 | i64::from(socket) << 8 | word as i64).to_le_bytes();
+    fn tell_more(
+        &self,
+        socket: i32,
+        word: Word,
+        more: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<()> {
+        let mut text = (i64::from(socket) << 8 | word as i64)
+            .to_le_bytes()
+            .to_vec();
+        text.extend(more);
         let mut flags = SendFlags::empty();
         flags.set(SendFlags::DONTWAIT, word == Word::LetsGo);
-        passing::send(&self.channel, &text, end.map(AsFd::as_fd), flags)
+        passing::send(&self.channel, &text, fds, flags)
     }
 }
 
@@ -497,33 +518,43 @@ impl Forked {
 
     /// Hears one message.
     pub(crate) fn told(&mut self, process: &Process) -> Told {
-        let mut text = [0; 8];
+        let mut text = [0; MESSAGE_MAX];
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let end = match passing::receive(&self.channel, &mut text, flags) {
-            Ok((len, end)) if len == text.len() => end,
+        let (len, ends) = match passing::receive_two(&self.channel, &mut text, flags) {
+            Ok(got) => got,
             Err(Errno::EAGAIN) => return Told::Nothing,
-            _ => return Told::Gone,
+            Err(_) => return Told::Gone,
         };
-        let text = i64::from_le_bytes(text);
-        let socket = (text >> 8) as i32;
+        let Some((head, more)) = text[..len].split_first_chunk() else {
+            return Told::Gone;
+        };
+        let head = i64::from_le_bytes(*head);
+        let (socket, word) = ((head >> 8) as i32, head as u8);
+        let ends = ends.map(|end| end.map(own::keep));
         // A child says nothing of what it was not given.
-        if !self.held.contains(&socket) {
+        if socket != NEW && !self.held.contains(&socket) {
             return Told::LetGo;
         }
-        if text as u8 == Word::Accepts as u8 {
-            self.accepts.push(socket);
-            return Told::Accepts(socket);
-        }
-        match end {
-            Some(end) if text as u8 == Word::Listens as u8 => {
-                Told::Listens(socket, (text >> 40) as i32, own::keep(end))
+        let is = |it: Word| it as u8 == word;
+        match ends {
+            [Some(end), Some(answer)] if is(Word::Connects) => {
+                made::connects(socket, more, end, Own::new(answer))
             }
-            Some(end) if text as u8 == Word::Leaves as u8 => {
+            [Some(answer), _] if is(Word::Binds) => made::binds(more, Own::new(answer)),
+            [Some(answer), _] if is(Word::Listens) => {
+                let backlog = more.try_into().map_or(0, i32::from_ne_bytes);
+                Told::Listens(socket, backlog, Own::new(answer))
+            }
+            [Some(end), _] if is(Word::Leaves) => {
                 self.accepts.retain(|it| *it != socket);
-                Told::Leaves(socket, own::keep(end))
+                Told::Leaves(socket, end)
             }
-            Some(end) => Told::Claimed(socket, own::keep(end)),
-            None => {
+            [Some(end), _] => Told::Claimed(socket, end),
+            _ if is(Word::Accepts) => {
+                self.accepts.push(socket);
+                Told::Accepts(socket)
+            }
+            _ => {
                 let held = self.held.iter().position(|held| *held == socket);
                 held.map(|at| self.held.swap_remove(at));
                 let held = &self.held;
@@ -537,6 +568,11 @@ impl Forked {
     /// It has a socket listen, and accepts there from now on.
     pub(crate) fn listens(&mut self, socket: i32) {
         self.accepts.push(socket);
+    }
+
+    /// A socket was made for it.
+    pub(crate) fn has(&mut self, socket: i32) {
+        self.held.push(socket);
     }
 
     pub(crate) fn accepts(&self, socket: i32) -> bool {

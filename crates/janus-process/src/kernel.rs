@@ -2,12 +2,14 @@
 
 #![allow(unsafe_code)]
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr::{from_ref, null};
 use std::time::Duration;
 
 use rustix::event::PollFlags;
 use rustix::io::DupFlags;
+use rustix::net::{getsockname, sockopt};
 
 use crate::held::Held;
 use crate::{Errno, Result, errno, own};
@@ -94,6 +96,35 @@ pub(crate) fn exit() -> ! {
     unsafe { libc::_exit(0) }
 }
 
+/// Whether the other end of a pair, or a pipe, is closed.
+pub(crate) fn has_hung_up(end: BorrowedFd<'_>) -> bool {
+    let mut polled = [Watched::new(end.as_raw_fd(), PollFlags::empty())];
+    look(&mut polled).is_ok() && polled[0].seen.contains(PollFlags::HUP)
+}
+
+/// Whether a descriptor is a socket of TCP's that has been neither bound nor connected.
+pub(crate) fn is_unused_tcp(fd: RawFd) -> bool {
+    let Ok(fd) = named(fd) else { return false };
+    let is_tcp = sockopt::socket_protocol(fd) == Ok(Some(rustix::net::ipproto::TCP));
+    let name = getsockname(fd).ok().map(SocketAddr::try_from);
+    is_tcp && matches!(name, Some(Ok(name)) if name.port() == 0)
+}
+
+/// `getsockopt`: bytes that were written.
+pub(crate) fn option(fd: impl AsFd, level: i32, name: i32, into: &mut [u8]) -> Result<usize> {
+    let (fd, mut len) = (fd.as_fd().as_raw_fd(), into.len() as libc::socklen_t);
+    // SAFETY: there are so many bytes.
+    match unsafe { libc::getsockopt(fd, level, name, into.as_mut_ptr().cast(), &mut len) } {
+        0 => Ok(len as usize),
+        _ => Err(last_error()),
+    }
+}
+
+fn last_error() -> Errno {
+    let error = std::io::Error::last_os_error().raw_os_error();
+    Errno(error.unwrap_or(libc::EIO))
+}
+
 /// Whether something has this number.
 pub(crate) fn is_open(fd: RawFd) -> bool {
     named(fd).is_ok_and(|fd| rustix::io::fcntl_getfd(fd).is_ok())
@@ -168,8 +199,7 @@ pub(crate) fn wait(
     // SAFETY: there are so many entries; time and mask are there for as long as the call, or null. A descriptor that is not open is told of.
     let told = unsafe { libc::ppoll(all.as_mut_ptr(), all.len() as u64, limit, mask) };
     if told < 0 {
-        let error = std::io::Error::last_os_error().raw_os_error();
-        return Err(Errno(error.unwrap_or(libc::EIO)));
+        return Err(last_error());
     }
     for (it, seen) in watched.iter_mut().zip(&all[first..]) {
         it.seen = PollFlags::from_bits_retain(seen.revents as u16);

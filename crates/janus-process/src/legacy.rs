@@ -10,14 +10,14 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use janus::Permit;
 use janus_posix::{Sockets, abi};
 use janus_tcp::Instant;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind,
-    getsockname, recv, send, socketpair,
+    getsockname, recv, send, socket_with, socketpair,
 };
 
 use crate::address::{self, ADDRESS};
@@ -28,7 +28,7 @@ const MARK: &[u8] = b"janus-legacy/";
 /// Opens a description; another version's is not read.
 const VERSION: &[u8] = b"janus-legacy-2\0";
 /// More than any description takes.
-const TEXT_MAX: usize = 4096;
+pub(crate) const TEXT_MAX: usize = 4096;
 /// Length of the largest option.
 const OPTION_MAX: usize = 16;
 /// Where `struct tcp_info` of a listening socket has its backlog.
@@ -124,8 +124,54 @@ impl Legacy {
         })
     }
 
+    /// Describes a socket of the kernel's that is to be bound or connected there, and that is nowhere yet.
+    pub(crate) fn of_kernels(fd: RawFd, at: SocketAddr) -> Result<Legacy> {
+        let family = match at {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let (fd, kind, flags) = (kernel::named(fd)?, SocketType::STREAM, SocketFlags::CLOEXEC);
+        let fresh = socket_with(family, kind, flags, None).map_err(errno)?;
+        let mut all = Legacy::at(at);
+        for (place, (level, name, len)) in (0..).zip(OPTIONS) {
+            let told = |fd: BorrowedFd<'_>| {
+                let mut value = vec![0; *len];
+                let got = kernel::option(fd, *level, *name, &mut value);
+                (got == Ok(*len)).then_some(value)
+            };
+            let set = told(fd);
+            if set != told(fresh.as_fd()) {
+                all.options.extend(set.map(|value| (place, value)));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Describes a socket as it is at first.
+    pub(crate) fn at(local: SocketAddr) -> Legacy {
+        Legacy {
+            local,
+            permit: None,
+            backlog: 0,
+            options: Vec::new(),
+        }
+    }
+
     /// Makes a socket that listens like the one that is described.
     pub(crate) fn listen(&self, sockets: &mut Sockets<'_>, now: Instant) -> Result<i32> {
+        self.make(sockets, now, |sockets, socket| {
+            sockets.bind(socket, self.local)?;
+            sockets.listen(socket, self.backlog)
+        })
+    }
+
+    /// Makes one with its options, which is begun by `begin`.
+    pub(crate) fn make(
+        &self,
+        sockets: &mut Sockets<'_>,
+        now: Instant,
+        begin: impl FnOnce(&mut Sockets<'_>, i32) -> Result<()>,
+    ) -> Result<i32> {
         let socket = sockets.socket(family(self.local), abi::SOCK_STREAM, 0)?;
         for (at, value) in &self.options {
             let Some((level, name, _)) = OPTIONS.get(usize::from(*at)) else {
@@ -141,9 +187,7 @@ impl Legacy {
             // The stack may be another version's; without one of them it listens all the same.
             let _ = sockets.setsockopt(now, socket, *level, *name, value);
         }
-        let listens = sockets.bind(socket, self.local);
-        let listens = listens.and_then(|()| sockets.listen(socket, self.backlog));
-        match listens {
+        match begin(sockets, socket) {
             Ok(()) => Ok(socket),
             Err(error) => {
                 sockets.close(now, socket)?;

@@ -38,14 +38,14 @@ mod watch;
 
 pub use self::core::GoesOn;
 pub use afterlife::{Copies, Side};
-pub use children::{Child, Fork};
+pub use children::{Attempt, Child, Fork};
 pub use epoll::Event;
 pub use janus_posix::{Errno, abi};
 pub use loans::Loan;
 pub use own::keep;
 pub use poll::Polled;
 pub use process::Process;
-pub use pump::{Names, accept};
+pub use pump::{Connects, Names, accept};
 pub use succession::{Stays, left_to_us, marked};
 pub use traffic::Traffic;
 

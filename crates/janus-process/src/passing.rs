@@ -1,4 +1,4 @@
-//! Descriptors that go from process to process, one with each message.
+//! Descriptors that go from process to process, at most two with each message.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -11,17 +11,17 @@ use rustix::net::{
 
 use crate::{Result, errno};
 
-/// Sends a message, and a descriptor with it if there is one.
+/// Sends a message, and these descriptors with it.
 pub(crate) fn send(
     to: impl AsFd,
     text: &[u8],
-    fd: Option<BorrowedFd<'_>>,
+    fds: &[BorrowedFd<'_>],
     flags: SendFlags,
 ) -> Result<()> {
-    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut room);
-    if let Some(fd) = &fd {
-        control.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(fd)));
+    if !fds.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(fds));
     }
     let flags = flags | SendFlags::NOSIGNAL;
     sendmsg(to, &[IoSlice::new(text)], &mut control, flags).map_err(errno)?;
@@ -34,13 +34,24 @@ pub(crate) fn receive(
     text: &mut [u8],
     flags: RecvFlags,
 ) -> Result<(usize, Option<OwnedFd>)> {
-    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let (len, [fd, _]) = receive_two(from, text, flags)?;
+    Ok((len, fd))
+}
+
+/// [`receive`] of one that may have two.
+pub(crate) fn receive_two(
+    from: impl AsFd,
+    text: &mut [u8],
+    flags: RecvFlags,
+) -> Result<(usize, [Option<OwnedFd>; 2])> {
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut room);
     let into = &mut [IoSliceMut::new(text)];
     let got = recvmsg(from, into, &mut control, flags).map_err(errno)?;
-    let fd = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+    let mut fds = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
         _ => None,
     });
-    Ok((got.bytes, fd))
+    let mut fds = fds.next().into_iter().flatten();
+    Ok((got.bytes, [fds.next(), fds.next()]))
 }

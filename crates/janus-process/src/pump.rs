@@ -19,6 +19,7 @@ use crate::poll::Polled;
 use crate::process::Process;
 use crate::{Errno, Result, errno, own};
 
+mod connecting;
 mod gate;
 mod names;
 mod pair;
@@ -33,9 +34,10 @@ const CARRIES_CLOSED_ON: Duration = Duration::from_secs(3);
 /// Time between two looks at the end.
 const LOOKS_AT_THE_END: Duration = Duration::from_millis(5);
 
+pub(crate) use connecting::{Connecting, fill};
 use gate::Gate;
-pub use names::Names;
-use pair::Pair;
+pub use names::{Connects, Names};
+pub(crate) use pair::Pair;
 use queue::Door;
 pub(crate) use queue::Queue;
 pub use queue::accept;
@@ -461,6 +463,20 @@ impl Carrier {
                     if self.process.listens_for_child(socket, backlog, answer) {
                         self.children[child].listens(socket);
                         self.opens_door(socket);
+                    }
+                }
+                Told::Binds(wanted, answer) => {
+                    if let Some(socket) = self.process.binds_for_child(&wanted, answer) {
+                        self.children[child].has(socket);
+                    }
+                }
+                Told::Connects(socket, wanted, end, connecting) => {
+                    let pair = self
+                        .process
+                        .connects_for_child(socket, &wanted, end, connecting);
+                    self.pairs.extend(pair);
+                    if let Some(socket) = socket {
+                        self.children[child].lets_go(&self.process, socket);
                     }
                 }
                 Told::Accepts(socket) => {

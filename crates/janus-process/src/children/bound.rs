@@ -1,9 +1,9 @@
 //! Sockets that a process has bound and that its forked children let listen, as varnish has them. They listen in the process that has bound them,
 //! which a child asks for it and waits for.
 
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsFd, RawFd};
 
-use rustix::io::{read, write};
+use rustix::io::{read, retry_on_intr, write};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::{Child, Kind, Word};
@@ -23,10 +23,15 @@ impl Child {
 
     fn listen(&mut self, socket: i32, backlog: i32) -> Result<()> {
         let (hears, says) = pipe_with(PipeFlags::CLOEXEC).map_err(errno)?;
-        self.tell_more(socket, Word::Listens, backlog.clamp(0, 0xffff), Some(&says))?;
+        self.tell_more(
+            socket,
+            Word::Listens,
+            &backlog.to_ne_bytes(),
+            &[says.as_fd()],
+        )?;
         drop(says);
         let mut answer = [0; ANSWER_MAX];
-        let len = read(&hears, &mut answer).map_err(errno)?;
+        let len = retry_on_intr(|| read(&hears, &mut answer)).map_err(errno)?;
         // A parent that is gone says nothing.
         let (error, text) = answer[..len].split_first_chunk().ok_or(Errno::EINVAL)?;
         let error = i32::from_le_bytes(*error);
@@ -53,7 +58,7 @@ impl Child {
 
 impl Process {
     /// Listens at a socket for a child, which is answered. Whether it listens.
-    pub(crate) fn listens_for_child(&self, socket: i32, backlog: i32, child: OwnedFd) -> bool {
+    pub(crate) fn listens_for_child(&self, socket: i32, backlog: i32, child: Own) -> bool {
         let listens = self.name_of_our_own(socket).and_then(|fd| {
             let listens = self.listen(fd, backlog);
             self.close_name_of_our_own(fd);
@@ -65,7 +70,7 @@ impl Process {
             answer.extend(legacy.unwrap_or_default());
         }
         // One that has ended first need not know.
-        let _ = write(Own::new(child), &answer);
+        let _ = write(child, &answer);
         listens.is_ok()
     }
 }

@@ -4,13 +4,15 @@
 use std::net::SocketAddr;
 use std::os::fd::{OwnedFd, RawFd};
 
-use rustix::net::{SocketAddrUnix, bind, getpeername};
+use rustix::net::{SocketAddrAny, SocketAddrUnix, bind, getpeername, getsockname};
 
 use crate::address::{self, ADDRESS, UNIQUE};
-use crate::kernel;
+use crate::{Errno, kernel};
 
 const CONNECTION: &[u8] = b"janus-connection/";
 const LISTENER: &[u8] = b"janus-listener/";
+const CONNECTS: &[u8] = b"janus-connects/";
+const FAILED: &[u8] = b"janus-failed/";
 
 /// Addresses of a connection: its own, and its peer's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,21 +50,67 @@ impl Names {
     }
 }
 
+/// What has become of a connection that another process makes for this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connects {
+    /// Nothing yet; it is to be one to this address.
+    Pending(SocketAddr),
+    /// It is there.
+    Done,
+    /// It cannot be had.
+    Failed(Errno),
+}
+
+impl Connects {
+    /// Names the end of who has asked for it.
+    pub(crate) fn give(remote: SocketAddr, to: &OwnedFd) {
+        give(CONNECTS, &[remote], to);
+    }
+
+    /// Names the carrier's end: there is no connection.
+    pub(super) fn fail(why: Errno, to: &OwnedFd) {
+        let mut name = address::unique(FAILED);
+        name.extend(why.0.to_ne_bytes());
+        call(&name, to);
+    }
+
+    /// State of what this descriptor stands for, if it was asked for by its holder.
+    pub fn of(fd: RawFd) -> Option<Connects> {
+        let named = kernel::named(fd).ok()?;
+        let own = name_in(getsockname(named).ok()?, CONNECTS)?;
+        let why = told(fd, FAILED).and_then(|why| Some(i32::from_ne_bytes(why.try_into().ok()?)));
+        match why {
+            Some(why) => Some(Connects::Failed(Errno(why))),
+            None if Names::of(fd).is_some() => Some(Connects::Done),
+            // Who was to make it is gone.
+            None if kernel::has_hung_up(named) => Some(Connects::Failed(Errno::ETIMEDOUT)),
+            None => address::get(&own).map(Connects::Pending),
+        }
+    }
+}
+
 fn give(begin: &[u8], addresses: &[SocketAddr], to: &OwnedFd) {
     let mut name = address::unique(begin);
     for one in addresses {
         address::put(&mut name, *one);
     }
-    if let Ok(name) = SocketAddrUnix::new_abstract_name(&name) {
-        let _ = bind(to, &name);
+    call(&name, to);
+}
+
+fn call(name: &[u8], it: &OwnedFd) {
+    if let Ok(name) = SocketAddrUnix::new_abstract_name(name) {
+        let _ = bind(it, &name);
     }
 }
 
-/// The addresses in the name of the other end.
+/// What the name of the other end says.
 fn told(fd: RawFd, begin: &[u8]) -> Option<Vec<u8>> {
-    let peer = getpeername(kernel::named(fd).ok()?).ok()??;
-    let peer = SocketAddrUnix::try_from(peer).ok()?;
-    let name = peer.abstract_name()?.strip_prefix(begin)?;
+    name_in(getpeername(kernel::named(fd).ok()?).ok()??, begin)
+}
+
+fn name_in(address: SocketAddrAny, begin: &[u8]) -> Option<Vec<u8>> {
+    let address = SocketAddrUnix::try_from(address).ok()?;
+    let name = address.abstract_name()?.strip_prefix(begin)?;
     Some(name.get(UNIQUE..)?.to_vec())
 }
 

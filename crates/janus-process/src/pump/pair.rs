@@ -1,12 +1,13 @@
-//! A connection, the kernel's end that stands for it elsewhere, and the bytes between them.
+//! A connection, the kernel's end that stands for it elsewhere, and the bytes between them. One may be under way yet.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use janus_posix::abi;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
+use super::connecting::Connecting;
+use crate::kernel::has_hung_up;
 use crate::poll::Polled;
 use crate::process::Process;
 use crate::{Errno, Result, errno, own};
@@ -23,6 +24,8 @@ pub(crate) struct Pair {
     /// A name of the connection's, our own.
     fd: RawFd,
     end: OwnedFd,
+    /// Until it is there.
+    connecting: Option<Connecting>,
     /// From the connection to the other process.
     out: Way,
     /// From the other process to the connection.
@@ -99,12 +102,6 @@ impl Way {
     }
 }
 
-fn has_hung_up(end: &OwnedFd) -> bool {
-    let mut polled = [PollFd::new(end, PollFlags::empty())];
-    let seen = poll(&mut polled, Some(&Timespec::default()));
-    seen.is_ok_and(|seen| seen > 0) && polled[0].revents().contains(PollFlags::HUP)
-}
-
 impl Pair {
     /// The end is one that is kept.
     pub(crate) fn new(process: &Process, socket: i32, end: OwnedFd) -> Result<Pair> {
@@ -118,15 +115,24 @@ impl Pair {
         Pair {
             fd,
             end,
+            connecting: None,
             out: Way::new(),
             back: Way::new(),
             hung_up: false,
         }
     }
 
+    /// [`Pair::of`] a connection that is under way.
+    pub(super) fn under_way(fd: RawFd, end: OwnedFd, connecting: Connecting) -> Pair {
+        Pair {
+            connecting: Some(connecting),
+            ..Pair::of(fd, end)
+        }
+    }
+
     /// Whether the other process has ended, or closed it, and bytes may be left.
     pub(crate) fn outlasts(&self) -> bool {
-        has_hung_up(&self.end)
+        has_hung_up(self.end.as_fd())
     }
 
     /// Whether the connection's peer has said its end.
@@ -136,6 +142,13 @@ impl Pair {
 
     /// The connection, and the end: each only while something can come of it.
     pub(crate) fn polled(&self) -> [Polled; 2] {
+        if self.connecting.is_some() {
+            return [(self.fd, OUT), (self.end.as_raw_fd(), 0)].map(|(fd, events)| Polled {
+                fd,
+                events,
+                revents: 0,
+            });
+        }
         let wanted = |reads: &Way, writes: &Way| {
             let (reads, writes) = (reads.wants(), !writes.is_empty());
             (i16::from(reads) * IN) | (i16::from(writes) * OUT)
@@ -160,7 +173,12 @@ impl Pair {
             return true;
         }
         self.hung_up |= seen[1].revents & HANGS_UP != 0;
-        let done = self.carry(process);
+        let done = match self.connecting.take_if(|_| seen[0].revents != 0) {
+            Some(connecting) => connecting.ends(process, self.fd, &self.end).is_err(),
+            // The other process waits for it no more.
+            None if self.connecting.is_some() => self.hung_up,
+            None => self.carry(process),
+        };
         if done {
             self.close(process);
         }
@@ -179,7 +197,7 @@ impl Pair {
             |from| process.send(fd, &[IoSlice::new(from)], abi::MSG_DONTWAIT, no_wait),
             || {
                 // Half-closed. Who has closed all may not have been the last that has the connection.
-                if !has_hung_up(end) {
+                if !has_hung_up(end.as_fd()) {
                     let _ = process.shutdown(fd, abi::SHUT_WR);
                 }
             },

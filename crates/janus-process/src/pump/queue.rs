@@ -52,6 +52,11 @@ impl Queue {
         self.takes.as_fd().as_raw_fd()
     }
 
+    /// Another descriptor of it.
+    pub(crate) fn taking_end(&self) -> Result<Own> {
+        another(&self.takes)
+    }
+
     /// Whether connections wait in it.
     pub(crate) fn is_empty(&self) -> bool {
         ioctl_fionread(&self.takes).is_ok_and(|waiting| waiting == 0)
@@ -74,6 +79,11 @@ impl Queue {
     pub(crate) fn wait(&self, waits: bool) -> Result<()> {
         ioctl_fionbio(&self.takes, !waits).map_err(errno)
     }
+}
+
+fn another(end: &Own) -> Result<Own> {
+    let copy = fcntl_dupfd_cloexec(end, 0).map_err(errno)?;
+    Ok(Own::new(own::keep(copy)))
 }
 
 /// A connection that was accepted for another process.
@@ -101,15 +111,14 @@ impl Door {
     pub(super) fn open(process: &Process, socket: i32) -> Result<Door> {
         let inner = process.core.lock();
         let queue = inner.queues.get(&socket).ok_or(Errno::EINVAL)?;
-        let gives = fcntl_dupfd_cloexec(&queue.gives, 0).map_err(errno)?;
-        let takes = fcntl_dupfd_cloexec(&queue.takes, 0).map_err(errno)?;
+        let (gives, takes) = (another(&queue.gives)?, another(&queue.takes)?);
         drop(inner);
         let fd = process.name_of_our_own(socket)?;
         Ok(Door {
             socket,
             fd,
-            gives: Own::new(own::keep(gives)),
-            takes: Own::new(own::keep(takes)),
+            gives,
+            takes,
             full: false,
             looks_at: None,
         })
@@ -132,7 +141,7 @@ impl Door {
             self.looks_at = None;
             if ioctl_fionread(&self.takes).is_ok_and(|waiting| waiting > 0) {
                 // If there is no room, those that wait are woken as they come.
-                let _ = passing::send(&self.gives, &[0], None, SendFlags::DONTWAIT);
+                let _ = passing::send(&self.gives, &[0], &[], SendFlags::DONTWAIT);
             }
         }
     }
@@ -161,8 +170,8 @@ impl Door {
                 // If it cannot be handed on, its peer is told of an end.
                 Ok(Accepted::Ours(fd)) => pairs.extend(self.hand_on(process, fd)),
                 Ok(Accepted::Guest(end)) => {
-                    let fd = Some(end.as_fd());
-                    let _ = passing::send(&self.gives, &[0], fd, SendFlags::DONTWAIT);
+                    let end = [end.as_fd()];
+                    let _ = passing::send(&self.gives, &[0], &end, SendFlags::DONTWAIT);
                 }
                 Err(Errno::EAGAIN) => return true,
                 Err(Errno::EMFILE | Errno::ENOMEM) => {
@@ -187,7 +196,7 @@ impl Door {
                 peer: process.getpeername(fd)?,
             };
             let (theirs, ours) = super::pair(Some(names))?;
-            passing::send(&self.gives, &[0], Some(theirs.as_fd()), SendFlags::DONTWAIT)?;
+            passing::send(&self.gives, &[0], &[theirs.as_fd()], SendFlags::DONTWAIT)?;
             Ok(own::keep(ours))
         })();
         match handed {
@@ -220,24 +229,12 @@ impl Process {
         if let Some(guest) = inner.take_guest(socket) {
             return Ok(Accepted::Guest(guest));
         }
-        let fd = own::keep(inner.descriptors.reserve(true)?);
-        let accepted = inner.call(|sockets, _, _| sockets.accept4(socket, abi::SOCK_NONBLOCK));
-        let accepted = match accepted {
-            Ok((new, _)) => {
-                self.core.counted.socket();
-                Ok(Accepted::Ours(inner.descriptors.put(
-                    &self.core.ours,
-                    fd,
-                    new,
-                )))
-            }
-            Err(error) => {
-                own::forget(fd.as_raw_fd());
-                Err(error)
-            }
-        };
+        let accepted = inner.make_of_our_own(&self.core, |sockets, _| {
+            let (new, _) = sockets.accept4(socket, abi::SOCK_NONBLOCK)?;
+            Ok(new)
+        });
         inner.settle();
-        accepted
+        accepted.map(Accepted::Ours)
     }
 }
 

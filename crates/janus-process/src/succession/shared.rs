@@ -48,7 +48,7 @@ pub(super) struct Shared {
 }
 
 pub(super) fn say(line: &Own, word: Word, fd: Option<BorrowedFd<'_>>) -> Result<()> {
-    passing::send(line, &[word as u8], fd, SendFlags::DONTWAIT)
+    passing::send(line, &[word as u8], fd.as_slice(), SendFlags::DONTWAIT)
 }
 
 /// A word that was said on a line, and what came along. An error: there is no other end any more.
