@@ -65,7 +65,7 @@ pub(crate) unsafe fn accept4(
     }
 }
 
-/// What has become of one that this process has asked for.
+/// The state of one that this process has asked for.
 fn connects(fd: c_int) -> Option<Connects> {
     let asked = made::may_be(fd).then(Inside::enter);
     asked.and_then(|_inside| Connects::of(fd))

@@ -32,7 +32,7 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// What `connect(2)` says: at once where it does not wait.
+    /// The answer of `connect(2)`: at once where it does not wait.
     ///
     /// # Errors
     /// Linux's.

@@ -16,7 +16,7 @@ use crate::{Errno, Result};
 
 const PIECE: usize = 16 << 10;
 
-/// What is left to do once it is there.
+/// Left to do once it is there.
 pub(crate) struct Connecting {
     /// Bytes that fill the end.
     pub(crate) filler: usize,

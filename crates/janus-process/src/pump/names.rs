@@ -50,7 +50,7 @@ impl Names {
     }
 }
 
-/// What has become of a connection that another process makes for this one.
+/// State of a connection that another process makes for this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connects {
     /// Nothing yet; it is to be one to this address.
@@ -82,7 +82,7 @@ impl Connects {
         match why {
             Some(why) => Some(Connects::Failed(Errno(why))),
             None if Names::of(fd).is_some() => Some(Connects::Done),
-            // Who was to make it is gone.
+            // The process that was to make it is gone.
             None if kernel::has_hung_up(named) => Some(Connects::Failed(Errno::ETIMEDOUT)),
             None => address::get(&own).map(Connects::Pending),
         }
@@ -103,7 +103,7 @@ fn call(name: &[u8], it: &OwnedFd) {
     }
 }
 
-/// What the name of the other end says.
+/// The rest of the other end's name.
 fn told(fd: RawFd, begin: &[u8]) -> Option<Vec<u8>> {
     name_in(getpeername(kernel::named(fd).ok()?).ok()??, begin)
 }
