@@ -17,6 +17,7 @@ mod deaths;
 mod devices;
 mod ends;
 mod faults;
+mod ftp;
 mod library;
 mod peers;
 mod prefork;

@@ -91,7 +91,7 @@ fn clients_of_every_way_to_wait() {
 /// Sockets that children make.
 fn children(world: &World) -> Transcript {
     let script = world.script("echo.py");
-    let server = world.start_peer(&[PYTHON, &script, "serve", "asyncio", PEER, "9001", "48"]);
+    let server = world.start_peer(&[PYTHON, &script, "serve", "asyncio", PEER, "9001", "50"]);
     peers::listens(9001);
     let script = world.script("children.py");
     let said = world.run(&[PYTHON, &script, PROGRAM, PEER, "9001"]);

@@ -281,6 +281,12 @@ pub fn listens(fd: c_int, backlog: c_int) -> Option<Result<()>> {
     child.as_mut()?.listens(fd, backlog)
 }
 
+/// Bytes of address space that the process took when it was started, or its parent's; 0 before.
+pub fn reserved() -> u64 {
+    let process = started().or_else(parents);
+    process.map_or(0, Process::reserved)
+}
+
 /// In a forked child: `bind` of a socket that is nowhere yet, which its parent makes for it. `None`: it is the kernel's.
 #[cold]
 pub fn binds(fd: c_int, at: SocketAddr) -> Option<Result<()>> {

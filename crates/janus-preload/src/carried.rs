@@ -140,7 +140,9 @@ pub(crate) unsafe fn setsockopt(
 ) -> c_int {
     // SAFETY: the caller keeps the contract.
     let set = unsafe { real::setsockopt(fd, level, name, value, len) };
-    match set != 0 && is_of_tcp(level) && is_carried(fd) {
+    // The kernel's streams of AF_UNIX cannot share a port.
+    let is_networks = is_of_tcp(level) || (level, name) == (libc::SOL_SOCKET, libc::SO_REUSEPORT);
+    match set != 0 && is_networks && is_carried(fd) {
         true => 0,
         false => set,
     }

@@ -23,6 +23,7 @@ mod handed;
 mod inside;
 mod left;
 mod life;
+mod limits;
 #[cfg(target_arch = "x86_64")]
 mod listed;
 mod made;

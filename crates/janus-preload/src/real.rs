@@ -6,8 +6,8 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
     FILE, c_char, c_int, c_uint, c_ulong, c_void, epoll_event, fd_set, iovec, mmsghdr, msghdr,
-    nfds_t, off_t, off64_t, pollfd, posix_spawn_file_actions_t, pthread_attr_t, pthread_t,
-    sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
+    nfds_t, off_t, off64_t, pid_t, pollfd, posix_spawn_file_actions_t, pthread_attr_t, pthread_t,
+    rlimit, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
 };
 
 /// A function of libc's.
@@ -80,6 +80,7 @@ real! {
     getsockname(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int;
     getpeername(fd: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int;
     setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
+    prlimit(pid: pid_t, which: c_uint, new: *const rlimit, old: *mut rlimit) -> c_int;
     getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
 
     read(fd: c_int, into: *mut c_void, len: size_t) -> ssize_t;

@@ -130,6 +130,13 @@ pub(crate) fn is_open(fd: RawFd) -> bool {
     named(fd).is_ok_and(|fd| rustix::io::fcntl_getfd(fd).is_ok())
 }
 
+/// Bytes of this process's address space that are taken; 0 where /proc is not there.
+pub(crate) fn address_space() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split(' ').next().and_then(|first| first.parse().ok());
+    pages.unwrap_or(0_u64) * rustix::param::page_size() as u64
+}
+
 /// All that are open in this process; none where /proc is not there.
 pub(crate) fn open_descriptors() -> Vec<RawFd> {
     let all = std::fs::read_dir("/proc/self/fd");

@@ -21,6 +21,8 @@ pub struct Process {
     pub(crate) rest: Mutex<Option<Rest>>,
     /// Descriptors that were opened when it started.
     started_with: Vec<RawFd>,
+    /// Bytes of address space that were taken then.
+    reserved: u64,
 }
 
 pub(crate) struct Rest {
@@ -60,6 +62,7 @@ impl Process {
         Seats::keep_memory_from_children();
         let _begins = own::Begins::now();
         let before = kernel::open_descriptors();
+        let size = kernel::address_space();
         let file = std::fs::File::open("/dev/null")?.into();
         // Threads that are begun here are sent no signals: those are the program's, and end the waits of its threads.
         let held = Held::now();
@@ -76,6 +79,7 @@ impl Process {
         let mut process = own::above(&file, open)?;
         drop(held);
         drop(file);
+        process.reserved = kernel::address_space().saturating_sub(size);
         process.started_with = kernel::open_descriptors();
         let is_ours = |fd: &RawFd| !before.contains(fd) && own::may_be(*fd);
         process.started_with.retain(is_ours);
@@ -99,6 +103,7 @@ impl Process {
             core,
             rest: Mutex::new(Some(rest)),
             started_with: Vec::new(),
+            reserved: 0,
         })
     }
 
@@ -108,6 +113,7 @@ impl Process {
             core,
             rest: Mutex::new(None),
             started_with: Vec::new(),
+            reserved: 0,
         }
     }
 
@@ -126,6 +132,11 @@ impl Process {
     #[inline]
     pub fn keeps(&self, fd: RawFd) -> bool {
         own::is(fd)
+    }
+
+    /// Bytes of address space that it took when it was started, nearly all of it reserved only.
+    pub fn reserved(&self) -> u64 {
+        self.reserved
     }
 
     /// The runtime underneath: reports, settings.

@@ -2,6 +2,7 @@
 import asyncio
 import errno
 import os
+import resource
 import select
 import signal
 import socket
@@ -127,6 +128,16 @@ def by_a_child_of_its_own():
     print(client.recv(100), os.waitpid(child, 0)[1])
 
 
+def limited():
+    """As FTP servers limit their sessions."""
+    limit = (200 << 20, 300 << 20)
+    resource.setrlimit(resource.RLIMIT_AS, limit)
+    assert resource.getrlimit(resource.RLIMIT_AS) == limit
+    connects()
+    resource.setrlimit(resource.RLIMIT_AS, (100 << 20, 200 << 20))
+    print(resource.getrlimit(resource.RLIMIT_AS), len(bytearray(50 << 20)))
+
+
 def in_a_child(*acts):
     sys.stdout.flush()
     if (child := os.fork()) == 0:
@@ -153,7 +164,7 @@ def is_told_to_end():
         print("ended by", os.waitpid(child, 0)[1])
 
 
-ACTS = [connects, connects_watched, is_refused, listens, connects_from_a_port, by_asyncio, by_a_child_of_its_own]
+ACTS = [connects, connects_watched, is_refused, listens, connects_from_a_port, by_asyncio, by_a_child_of_its_own, limited]
 
 with socket.create_server((host, 7010)):
     in_a_child(*ACTS)

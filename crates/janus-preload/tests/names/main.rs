@@ -167,6 +167,13 @@ const CONCERN: &[&str] = &[
     "sysv_signal",
     "__sysv_signal",
     "pthread_create",
+    // Limited.
+    "getrlimit",
+    "getrlimit64",
+    "setrlimit",
+    "setrlimit64",
+    "prlimit",
+    "prlimit64",
 ];
 
 /// Names that stay libc's, and why.
