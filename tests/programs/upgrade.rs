@@ -12,7 +12,7 @@ use crate::peers;
 use crate::prefork::PYTHON;
 use crate::running::Running;
 use crate::web::{self, asked, counted};
-use crate::world::{PROGRAM, Sockets, Transcript, World, compare_by};
+use crate::world::{PROGRAM, Sockets, Transcript, World, compare, compare_by};
 
 const LONG: Duration = Duration::from_secs(30);
 /// Time in which what was begun has begun.
@@ -204,6 +204,12 @@ fn nginx_in_the_background(world: &World) -> Transcript {
 fn nginx_leaves_its_first_process() {
     let needs = ["nginx -v", "curl --version", "ab -V", "wrk --version"];
     compare_by(Sockets::Member, &needs, nginx_in_the_background);
+}
+
+#[test]
+fn nginx_leaves_its_first_process_and_gets_its_device() {
+    let needs = ["nginx -v", "curl --version", "ab -V", "wrk --version"];
+    compare(&needs, nginx_in_the_background);
 }
 
 fn gunicorn(world: &World) -> Transcript {

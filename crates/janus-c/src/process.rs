@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Mutex, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
-use janus::{BoxError, Builder, Handle, Runtime};
+use janus::{BoxError, Builder, Handle, Permit, Runtime};
 use janus_process::{Attempt, Child, Copies, Errno, Fork, Process, Result, Side, interrupts};
 use libc::c_int;
 
@@ -46,7 +46,11 @@ pub fn get() -> Result<&'static Process> {
     if is_forked() {
         return Err(Errno::EBADF);
     }
-    start(Process::start)
+    start(|| Process::start(builder()))
+}
+
+fn builder() -> Builder {
+    BUILT_BY.get().map_or_else(Runtime::builder, |by| by())
 }
 
 /// Builds the process by `builder` once it is needed, for libraries with a device of their own. No effect from the second time on, or once
@@ -103,7 +107,7 @@ fn this_thread() -> i32 {
 
 /// Starts the process by `start`, once.
 fn start(
-    start: impl FnOnce(Builder) -> std::result::Result<Process, BoxError>,
+    start: impl FnOnce() -> std::result::Result<Process, BoxError>,
 ) -> Result<&'static Process> {
     static REGISTERED: Once = Once::new();
     let mut failed = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -112,8 +116,7 @@ fn start(
         None if *failed => return Err(Errno(libc::ENETDOWN)),
         None => {}
     }
-    let builder = BUILT_BY.get().map_or_else(Runtime::builder, |by| by());
-    match start(builder) {
+    match start() {
         Ok(process) => {
             // SAFETY: both functions are there for as long as the library is, which is never unloaded with them registered: the C library
             // keeps it then. A forked child has them from its parent.
@@ -269,9 +272,14 @@ pub fn claims(fd: c_int) -> bool {
         .is_some_and(|child| child.claims(process, fd))
 }
 
-/// In a forked child: whether a descriptor was a listener of its parent's that a process of the child's own may have.
+/// In a forked child: whether a descriptor was a listener of its parent's that a process of the child's own may have too.
 pub fn may_serve(fd: c_int) -> bool {
     is_forked() && child().as_ref().is_some_and(|child| child.may_serve(fd))
+}
+
+/// In a forked child: whether a descriptor was a listener of its parent's that a process of the child's own may have once that has ended.
+pub fn may_follow(fd: c_int) -> bool {
+    is_forked() && child().as_ref().is_some_and(|child| child.may_follow(fd))
 }
 
 /// In a forked child: `listen` at what its parent has bound. `None`: it is nothing of that kind.
@@ -309,15 +317,16 @@ pub fn is_bound_only(fd: c_int) -> bool {
             .is_some_and(|child| child.is_bound_only(fd))
 }
 
-/// In a forked child: makes a descriptor that was a listener of its parent's one of a process of the child's own, if a daemon has the device. False: it is
-/// what it was.
+/// In a forked child: makes a descriptor that was a listener of its parent's one of a process of the child's own, if a daemon has the device or its parent
+/// ends. False: it is what it was.
 #[cold]
 pub fn serves(fd: c_int) -> bool {
     let Some(parents) = parents() else {
         return false;
     };
-    let started =
-        |parent: &Handle, permit| start(|builder| Process::start_in_child(builder, parent, permit));
+    let started = |parent: &Handle, permit: Option<&Permit>| {
+        start(|| Process::start_in_child(builder, parent, permit))
+    };
     child()
         .as_ref()
         .is_some_and(|child| child.serves(parents, fd, started).is_ok())

@@ -53,7 +53,7 @@ pub(crate) unsafe fn accept4(
                 end
             }
             // Nothing comes any more. If that is so because who listened is gone, the child listens itself.
-            Err(Errno::EINVAL) if janus_c::process::may_serve(fd) => {
+            Err(Errno::EINVAL) if janus_c::process::may_follow(fd) => {
                 drop(inside);
                 match inside::serves(fd) {
                     true => life::accept4(fd, name, len, flags),

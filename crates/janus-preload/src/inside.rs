@@ -86,7 +86,7 @@ pub(crate) fn has_accepted(listener: c_int, connection: c_int) {
     /// The connection that was taken before.
     static LAST: AtomicI32 = AtomicI32::new(-1);
     // First: where no daemon has the device it costs no call of the kernel's.
-    if !may_serve(listener) {
+    if !ours(|| janus_c::process::may_serve(listener)) {
         return;
     }
     let last = LAST.swap(connection, Ordering::Relaxed);
@@ -132,9 +132,9 @@ fn takes_its_parents_place() {
     }
 }
 
-/// In a forked child: whether a descriptor was a listener of its parent's that a process of the child's own may have.
-pub(crate) fn may_serve(fd: c_int) -> bool {
-    ours(|| janus_c::process::may_serve(fd))
+/// In a forked child: whether a descriptor was a listener of its parent's that a process of the child's own may have once that has ended.
+pub(crate) fn may_follow(fd: c_int) -> bool {
+    ours(|| janus_c::process::may_follow(fd))
 }
 
 /// In a forked child: it is about to use this descriptor. Whether it was a socket of its parent's up to now.
@@ -160,7 +160,7 @@ pub(crate) fn child_closes(first: c_int, last: c_int) {
 #[cold]
 fn claim_parents(fd: c_int) {
     static TOLD: AtomicBool = AtomicBool::new(false);
-    if may_serve(fd) && ours(janus_c::process::is_orphan) && serves(fd) {
+    if may_follow(fd) && ours(janus_c::process::is_orphan) && serves(fd) {
         return;
     }
     let _inside = Inside::enter();

@@ -511,7 +511,7 @@ impl Inner {
     }
 
     /// A socket has begun to listen. Several may on one port; the outside is told of the first.
-    fn open_port(&mut self, socket: i32, address: SocketAddr) -> Result<()> {
+    pub(crate) fn open_port(&mut self, socket: i32, address: SocketAddr) -> Result<()> {
         if self.listening.contains_key(&socket) {
             return Ok(());
         }

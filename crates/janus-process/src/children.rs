@@ -4,6 +4,7 @@
 //! to the parent by the channel, and is carried there (`pump`). Sockets that it makes itself its parent makes for it (`made`). What listens has a queue that all children share, made before the first fork:
 //! the placeholder becomes the end of it that connections are taken from.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
@@ -71,6 +72,11 @@ enum Word {
     Connects = 6,
 }
 
+/// A parent that forked to end has said so by then.
+const LEAVES_WITHIN: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 20_000_000,
+};
 /// In the place of a socket that is to be made.
 const NEW: i32 = -1;
 /// Bytes of a message: the socket and the word, and what these need.
@@ -89,10 +95,11 @@ struct Channel {
     childs: OwnedFd,
     inherited: Vec<Inherited>,
     legacies: Legacies,
+    shares_ports: bool,
     handle: Option<Handle>,
 }
 
-/// Descriptions of the sockets that listen, for a program that the child may become; none where no other program may have their ports.
+/// Descriptions of the sockets that listen, for a process of the child's own, or a program that it may become.
 type Legacies = HashMap<i32, Box<[u8]>>;
 
 /// A child, as its parent sees it.
@@ -109,8 +116,12 @@ pub struct Child {
     channel: OwnedFd,
     inherited: Vec<Inherited>,
     legacies: Legacies,
+    /// Several processes may listen at the same ports, as a daemon has the device.
+    shares_ports: bool,
     /// Its parent's runtime, as far as it is memory.
     handle: Option<Handle>,
+    /// It has waited for its parent's end, in vain.
+    has_waited: Cell<bool>,
 }
 
 pub(crate) enum Told {
@@ -152,10 +163,7 @@ impl Process {
         self.make_queues();
         let mut inner = self.core.lock();
         let inherited = inner.inherited().ok()?;
-        let legacies = match self.core.shares_ports {
-            true => inner.legacies(),
-            false => Legacies::new(),
-        };
+        let legacies = inner.legacies();
         for connection in &inherited {
             inner.descriptors.hold(connection.socket);
         }
@@ -171,6 +179,7 @@ impl Process {
             childs,
             inherited,
             legacies,
+            shares_ports: self.core.shares_ports,
             handle: self.handle(),
         })
     }
@@ -304,6 +313,7 @@ impl Fork<'_> {
             childs,
             inherited,
             legacies,
+            shares_ports,
             handle,
         } = channel?;
         // Closed just now.
@@ -312,7 +322,9 @@ impl Fork<'_> {
             channel: childs,
             inherited,
             legacies,
+            shares_ports,
             handle,
+            has_waited: Cell::new(false),
         })
     }
 }
@@ -360,8 +372,13 @@ impl Child {
         Ok(())
     }
 
-    /// Whether a descriptor was a listener at which a process of the child's own may listen.
+    /// Whether a descriptor was a listener at which a process of the child's own may listen while its parent does.
     pub fn may_serve(&self, fd: RawFd) -> bool {
+        self.shares_ports && self.may_follow(fd)
+    }
+
+    /// Likewise once its parent has ended.
+    pub fn may_follow(&self, fd: RawFd) -> bool {
         let mut inherited = self.inherited.iter().filter(|it| it.fd == fd);
         inherited.any(|it| self.legacies.contains_key(&it.socket))
     }
@@ -370,21 +387,25 @@ impl Child {
     /// that come there are the child's alone. Nothing is changed if that cannot be.
     ///
     /// # Errors
-    /// It was no listener, or there is no daemon that would let the child listen there; what `start` says.
+    /// It was no listener, or there is no daemon that would let the child listen there, and its parent does not end; what `start` says.
     pub fn serves<'a>(
         &self,
         parents: &Process,
         fd: RawFd,
-        start: impl FnOnce(&Handle, Permit) -> Result<&'a Process>,
+        start: impl FnOnce(&Handle, Option<&Permit>) -> Result<&'a Process>,
     ) -> Result<()> {
         let claimed = self.inherited.iter().find(|it| it.fd == fd);
         let claimed = claimed.ok_or(Errno::EBADF)?;
         let text = self.legacies.get(&claimed.socket);
-        let permit = text.and_then(|text| Legacy::from_text(text)?.permit);
-        let (Some(text), Some(permit), Some(handle)) = (text, permit, &self.handle) else {
+        let legacy = text.and_then(|text| Legacy::from_text(text));
+        let (Some(text), Some(legacy), Some(handle)) = (text, legacy, &self.handle) else {
             return Err(Errno::EINVAL);
         };
-        let process = start(handle, permit)?;
+        let permit = legacy.permit.filter(|_| self.shares_ports);
+        if permit.is_none() && (self.shares_ports || !self.is_about_to_be_left()) {
+            return Err(Errno::EINVAL);
+        }
+        let process = start(handle, permit.as_ref())?;
         let names = self.inherited.iter();
         let names: Vec<RawFd> = (names.filter(|it| it.socket == claimed.socket))
             .map(|it| it.fd)
@@ -398,9 +419,24 @@ impl Child {
 
     /// Whether its parent has ended, or is about to: nothing is carried for it then.
     pub fn is_orphan(&self) -> bool {
+        self.is_left_within(Timespec::default())
+    }
+
+    fn is_left_within(&self, limit: Timespec) -> bool {
         // A parent says nothing to its children while it lives.
         let mut polled = [PollFd::new(&self.channel, PollFlags::IN)];
-        poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+        poll(&mut polled, Some(&limit)).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Whether its parent has ended, or does so in a moment, if it has not been waited for before: who goes into the background forks, and ends.
+    fn is_about_to_be_left(&self) -> bool {
+        let limit = match self.has_waited.get() {
+            true => Timespec::default(),
+            false => LEAVES_WITHIN,
+        };
+        let is_left = self.is_left_within(limit);
+        self.has_waited.set(!is_left);
+        is_left
     }
 
     /// A descriptor of each listener at which a process of the child's own may listen.
@@ -413,7 +449,7 @@ impl Child {
     /// It becomes another program: what listens and is not closed by that is left to it, as marks. How many descriptors that are. If it stays
     /// what it is, it can claim them yet.
     pub fn leaves(&self, process: &Process) -> usize {
-        let legacies = self.legacies.iter();
+        let legacies = self.legacies.iter().filter(|_| self.shares_ports);
         let left = legacies.map(|(socket, text)| self.leave(process, *socket, text));
         // Without room for a mark the next program has a socket that is of no use to it.
         left.map(|left| left.unwrap_or(0)).sum()
@@ -449,8 +485,10 @@ impl Child {
         };
         let (mark, other) = legacy::mark(text)?;
         ioctl_fionbio(&mark, nonblocking).map_err(errno)?;
-        // A parent that is gone listens no more, and need not know.
-        let _ = self.tell(first.socket, Word::Leaves, Some(&other));
+        if self.shares_ports {
+            // A parent that is gone listens no more, and need not know.
+            let _ = self.tell(first.socket, Word::Leaves, Some(&other));
+        }
         for fd in fds {
             self.put(&mark, *fd)?;
             ours.is(*fd);

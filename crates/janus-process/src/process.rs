@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use janus::{BoxError, Builder, Handle, Permit, SeatCrew, Seats};
 
@@ -14,6 +14,10 @@ use crate::held::Held;
 use crate::pump::{Carrier, Pump};
 use crate::sleep::Sleeper;
 use crate::{kernel, own};
+
+/// A process that ends has let its device go by then.
+const LEAVES_DEVICE_WITHIN: Duration = Duration::from_secs(3);
+const DEVICE_AGAIN: Duration = Duration::from_millis(10);
 
 /// All that a process has of Janus: one core, what is open, a guardian.
 pub struct Process {
@@ -41,18 +45,28 @@ impl Process {
         Process::start_with(|| builder.cores(1).build_seats())
     }
 
-    /// Starts one in a child that was forked from another ([`Child::serves`](crate::Child::serves)).
+    /// Starts one in a child that was forked from another ([`Child::serves`](crate::Child::serves)). Without a permit it gets the device of its parent, which is
+    /// about to end.
     ///
     /// # Errors
     /// Those of [`Builder::build_seats_of_child`].
     pub fn start_in_child(
-        builder: Builder,
+        builder: impl Fn() -> Builder + Sync,
         parent: &Handle,
-        permit: Permit,
+        permit: Option<&Permit>,
     ) -> Result<Process, BoxError> {
         // Of the thread that forked: its bell was closed.
         Sleeper::forget_mine();
-        Process::start_with(|| builder.build_seats_of_child(parent, permit))
+        let until = Instant::now() + LEAVES_DEVICE_WITHIN;
+        loop {
+            let build = || builder().build_seats_of_child(parent, permit.cloned());
+            match Process::start_with(build) {
+                Err(_) if permit.is_none() && Instant::now() < until => {
+                    std::thread::sleep(DEVICE_AGAIN);
+                }
+                started => return started,
+            }
+        }
     }
 
     fn start_with(

@@ -414,6 +414,8 @@ impl Process {
             }
         }
         match inner.descriptors.has_names(socket) {
+            // No other program has it: the one that had is gone, and its device is this one's.
+            true if !self.core.shares_ports => inner.open_port(socket, legacy.local)?,
             true => {
                 inner.listening.insert(socket, legacy.local.port());
                 let shared = inner.succession.shared.entry(socket).or_default();

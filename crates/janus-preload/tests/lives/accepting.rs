@@ -171,39 +171,79 @@ pub(crate) fn one_after_the_other() {
     ended(takes);
 }
 
-/// One whose parent is gone finds an end and no connection each time that it looks, and is not to do that all the time.
-pub(crate) fn after_the_parent() {
+/// A child that waits for connections, and whose parent is killed, does that; the number that it answers.
+fn after_the_parent(then: fn(c_int) -> u8) -> u8 {
     let mut pipe = [0; 2];
     // SAFETY: there is room for two numbers.
     assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
     let parent = forked(|| {
         let (listener, ..) = connection();
         forked(|| {
-            let (begin, mut looks) = (Instant::now(), 0_u8);
             // SAFETY: the calls take numbers, no address, and a byte.
             unsafe {
                 libc::fcntl(listener, libc::F_SETFL, libc::O_NONBLOCK);
                 let none = libc::accept(listener, null_mut(), null_mut());
                 assert_eq!((none, errno()), (-1, libc::EAGAIN));
                 libc::kill(libc::getppid(), libc::SIGKILL);
-                while begin.elapsed() < Duration::from_secs(1) {
-                    assert!(is_readable(listener, 10_000));
-                    let none = libc::accept(listener, null_mut(), null_mut());
-                    assert_eq!((none, errno()), (-1, libc::EINVAL));
-                    looks = looks.saturating_add(1);
-                }
-                libc::write(pipe[1], (&raw const looks).cast(), 1);
+                assert!(is_readable(listener, 10_000));
+                let answer = then(listener);
+                libc::write(pipe[1], (&raw const answer).cast(), 1);
             }
         });
         // SAFETY: the call takes nothing.
         unsafe { libc::pause() };
     });
-    let (mut status, mut looks) = (0, 0_u8);
+    let (mut status, mut answer) = (0, 0_u8);
     // SAFETY: there is room for the status, and for a byte.
     unsafe {
         assert_eq!(libc::waitpid(parent, &mut status, 0), parent);
         assert!(libc::WIFSIGNALED(status), "{status:#x}");
-        assert_eq!(libc::read(pipe[0], (&raw mut looks).cast(), 1), 1);
+        assert_eq!(libc::read(pipe[0], (&raw mut answer).cast(), 1), 1);
     }
-    assert!((1..=11).contains(&looks), "{looks} times in a second");
+    answer
+}
+
+/// It listens there itself.
+pub(crate) fn instead_of_the_parent() {
+    let served = after_the_parent(|listener| {
+        // SAFETY: the call takes a number, and no address.
+        let none = unsafe { libc::accept(listener, null_mut(), null_mut()) };
+        assert_eq!((none, errno()), (-1, libc::EAGAIN));
+        let fd = connected(port(listener)).expect("a listener");
+        assert_eq!(send(fd, b"more"), 4, "{}", errno());
+        serves_one(listener).into()
+    });
+    assert_eq!(served, 1);
+}
+
+/// If it cannot, it finds an end and no connection each time that it looks, and is not to do that all the time.
+pub(crate) fn without_a_parent() {
+    let looks = after_the_parent(|listener| {
+        // SAFETY: the calls take numbers.
+        let next = unsafe {
+            let next = libc::dup(0);
+            libc::close(next);
+            next as libc::rlim_t
+        };
+        // One more can be open.
+        let few = libc::rlimit {
+            rlim_cur: next + 1,
+            rlim_max: next + 1,
+        };
+        let (mut begin, mut looks) = (None, 0_u8);
+        // SAFETY: the limit is there; the calls take a number, and no address.
+        unsafe {
+            assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &few), 0);
+            while begin.is_none_or(|begin: Instant| begin.elapsed() < Duration::from_secs(1)) {
+                assert!(is_readable(listener, 10_000));
+                let none = libc::accept(listener, null_mut(), null_mut());
+                assert_eq!((none, errno()), (-1, libc::EINVAL));
+                looks = looks.saturating_add(1);
+                // From when it has tried.
+                begin.get_or_insert_with(Instant::now);
+            }
+        }
+        looks
+    });
+    assert!((1..=12).contains(&looks), "{looks} times in a second");
 }

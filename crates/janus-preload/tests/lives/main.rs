@@ -60,8 +60,12 @@ const PARTS: &[(&str, fn())] = &[
         accepting::one_after_the_other,
     ),
     (
+        "a child whose parent is gone listens in its place",
+        accepting::instead_of_the_parent,
+    ),
+    (
         "a child whose parent is gone does not look all the time",
-        accepting::after_the_parent,
+        accepting::without_a_parent,
     ),
     (
         "an instance of epoll is waited for before it has a socket",

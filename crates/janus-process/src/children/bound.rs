@@ -65,7 +65,7 @@ impl Process {
             listens
         });
         let mut answer = Vec::from(listens.err().map_or(0, |error| error.0).to_le_bytes());
-        if listens.is_ok() && self.core.shares_ports {
+        if listens.is_ok() {
             let legacy = self.core.lock().legacy(socket);
             answer.extend(legacy.unwrap_or_default());
         }

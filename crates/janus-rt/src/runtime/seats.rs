@@ -53,8 +53,8 @@ unsafe impl Send for Seat {}
 /// Settings of a program whose threads drive its cores.
 pub(super) enum Seated {
     FromSources,
-    /// Another's, which leaves it a port.
-    AsParent(Arc<Settings>, Permit),
+    /// Another's, which leaves it a port, or its device.
+    AsParent(Arc<Settings>, Option<Permit>),
 }
 
 impl Seated {
@@ -72,7 +72,7 @@ impl Seated {
             }
             Seated::AsParent(settings, permit) => {
                 let mut settings = Arc::unwrap_or_clone(settings);
-                settings.permit = Some(permit);
+                settings.permit = permit;
                 Ok((settings, Effective::default()))
             }
         }
@@ -89,11 +89,11 @@ impl Builder {
     }
 
     /// [`build_seats`](Builder::build_seats) in a child that was forked from a program with seats. It has that program's settings, whatever has become of
-    /// the environment and of files since, and is a member of its daemon by the right to this port.
+    /// the environment and of files since, and is a member of its daemon by the right to this port, or has the device that was that program's.
     ///
     /// # Errors
     /// As for that.
-    pub fn build_seats_of_child(self, parent: &Handle, permit: Permit) -> Result<Seats> {
+    pub fn build_seats_of_child(self, parent: &Handle, permit: Option<Permit>) -> Result<Seats> {
         self.build_seated(Seated::AsParent(parent.0.settings.get(), permit))
     }
 
