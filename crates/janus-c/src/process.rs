@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Mutex, Once, OnceLock, PoisonError};
 use std::time::Duration;
 
-use janus::{BoxError, Builder, Handle, Permit, Runtime};
+use janus::{BoxError, Builder, Handle, Permit, Places, Runtime};
 use janus_process::{Attempt, Child, Copies, Errno, Fork, Process, Result, Side, interrupts};
 use libc::c_int;
 
@@ -287,6 +287,19 @@ pub fn may_follow(fd: c_int) -> bool {
 pub fn listens(fd: c_int, backlog: c_int) -> Option<Result<()>> {
     let mut child = is_forked().then(child)?;
     child.as_mut()?.listens(fd, backlog)
+}
+
+/// Whether a socket that is bound or connected to `at` is Janus's, as the settings say.
+pub fn takes(at: SocketAddr) -> bool {
+    static PLACES: OnceLock<Option<Places>> = OnceLock::new();
+    match started() {
+        Some(process) => process.handle().is_some_and(|handle| handle.takes(at)),
+        None => {
+            let places = PLACES.get_or_init(|| builder().places().ok());
+            // Settings that are wrong are spoken of when the process is started.
+            places.as_ref().is_none_or(|places| places.takes(at))
+        }
+    }
 }
 
 /// Bytes of address space that the process took when it was started, or its parent's; 0 before.

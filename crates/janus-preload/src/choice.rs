@@ -1,9 +1,10 @@
-//! The choice of whose a TCP socket is. It begins as Janus's; what it is bound or connected to decides. One that turns out to be the kernel's is made
-//! there, gets the options that it was given so far, and takes the descriptor's place.
+//! The choice of whose a TCP socket is: what it is bound or connected to decides. Until Janus has begun it is the kernel's before, and then Janus's. One that turns out to be
+//! the other's is made there, gets the options that it was given so far, and takes the descriptor's place.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::null_mut;
 use std::sync::{Mutex, PoisonError};
 
 use janus_process::{Errno, Process, Result, abi};
@@ -44,7 +45,7 @@ pub(crate) fn note_option(fd: c_int, level: c_int, name: c_int, value: &[u8]) {
 
 /// Makes the socket the kernel's if `at` is. Whether it is now.
 pub(crate) fn decide(process: &Process, fd: c_int, at: SocketAddr) -> Result<bool> {
-    let takes = process.handle().is_some_and(|handle| handle.takes(at));
+    let takes = janus_c::process::takes(at);
     // One that is somewhere already stays what it is.
     let decided = process.getsockname(fd).is_ok_and(|name| name.port() != 0);
     if takes || decided {
@@ -85,6 +86,41 @@ fn to_the_kernel(process: &Process, fd: c_int) -> Result<()> {
             -1 => Err(last_error()),
             _ => Ok(()),
         })
+    }
+}
+
+/// Makes a socket of the kernel's that is nowhere yet Janus's.
+pub(crate) fn from_the_kernel(process: &Process, fd: c_int) -> Result<()> {
+    let domain = option(fd, libc::SO_DOMAIN)?;
+    let new = process.socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0)?;
+    let becomes = || {
+        given(|given| {
+            for Given { level, name, value } in given.get(&fd).into_iter().flatten() {
+                // What Janus refuses of what the kernel took is as if it had not been asked for.
+                let _ = process.setsockopt(new, *level, *name, value);
+            }
+        });
+        // SAFETY: the calls take numbers.
+        let (flags, of_descriptor) = unsafe {
+            let flags = real::fcntl(fd, libc::F_GETFL, null_mut());
+            (flags, real::fcntl(fd, libc::F_GETFD, null_mut()))
+        };
+        process.fcntl(new, abi::F_SETFL, flags.max(0) & libc::O_NONBLOCK)?;
+        process.duplicate_to(new, fd, of_descriptor.max(0) & libc::FD_CLOEXEC != 0)
+    };
+    let becomes = becomes();
+    process.close(new)?;
+    becomes
+}
+
+/// A number that the kernel tells of a socket.
+fn option(fd: c_int, name: c_int) -> Result<c_int> {
+    let (mut value, mut len) = (0, size_of::<c_int>() as socklen_t);
+    let to = (&raw mut value).cast::<c_void>();
+    // SAFETY: there is room for a number.
+    match unsafe { real::getsockopt(fd, libc::SOL_SOCKET, name, to, &mut len) } {
+        0 => Ok(value),
+        _ => Err(last_error()),
     }
 }
 

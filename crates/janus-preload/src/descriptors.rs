@@ -5,7 +5,7 @@ use libc::{c_int, c_uint, c_ulong, c_void};
 
 use crate::choice;
 use crate::inside::{self, Inside, is_ours, ours};
-use crate::{left, real};
+use crate::{left, made, real};
 
 /// CLOSE_RANGE_CLOEXEC.
 const ONLY_ON_EXEC: c_int = 4;
@@ -20,6 +20,7 @@ pub extern "C" fn close(fd: c_int) -> c_int {
         }),
         false if inside::is_kept(fd) => janus_c::fail(janus_process::Errno::EBADF),
         false => {
+            made::forget(fd);
             // SAFETY: the call takes a number.
             let closed = unsafe { real::close(fd) };
             if let (0, Some(process)) = (closed, inside::process()) {
@@ -88,6 +89,7 @@ pub extern "C" fn closefrom(first: c_int) {
 #[unsafe(no_mangle)]
 pub extern "C" fn dup(fd: c_int) -> c_int {
     inside::claim(fd);
+    made::is_used(fd, || made::name(fd));
     match is_ours(fd) {
         true => ours(|| calls::duplicate(fd, 0, false)),
         false => {
@@ -128,6 +130,8 @@ fn replace(fd: c_int, new: c_int, flags: c_int, kernels: impl FnOnce() -> c_int)
         left::copied(fd, done);
         done
     };
+    made::is_used(fd, || made::name(fd));
+    made::forget(new);
     let Some(process) = inside::process() else {
         inside::claim(fd);
         if fd != new {
@@ -190,13 +194,17 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void)
     if uses(command, argument.addr() as c_int) {
         inside::claim(fd);
     }
+    let duplicates = [libc::F_DUPFD, libc::F_DUPFD_CLOEXEC].contains(&command);
+    if duplicates {
+        made::is_used(fd, || made::name(fd));
+    }
     match is_ours(fd) && KNOWN.contains(&command) {
         true => ours(|| calls::fcntl(fd, command, argument.addr() as c_int)),
         false => {
             // Of a socket of ours: owner, locks and the like are the placeholder's.
             // SAFETY: the caller keeps fcntl's contract.
             let done = unsafe { real::fcntl(fd, command, argument) };
-            if [libc::F_DUPFD, libc::F_DUPFD_CLOEXEC].contains(&command) {
+            if duplicates {
                 left::copied(fd, done);
             }
             done

@@ -6,14 +6,14 @@ use libc::{c_int, c_void, sockaddr, socklen_t};
 use crate::carried;
 use crate::choice;
 use crate::inside::{self, Inside, is_inside, is_ours_to_use, ours};
-use crate::{left, made, real, signals};
+use crate::{left, made, real};
 
 #[unsafe(no_mangle)]
 pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let tcp = matches!(domain, libc::AF_INET | libc::AF_INET6)
         && kind & 0xf == libc::SOCK_STREAM
         && matches!(protocol, 0 | libc::IPPROTO_TCP);
-    if !tcp || is_inside() || inside::is_forked() {
+    if !tcp || inside::process().is_none() {
         // SAFETY: the call takes numbers.
         let fd = unsafe { real::socket(domain, kind, protocol) };
         if tcp && !is_inside() {
@@ -22,21 +22,9 @@ pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
         return fd;
     }
     let _inside = Inside::enter();
-    match janus_c::process::get() {
-        Ok(_) => {
-            signals::begin();
-            if left::are_there() {
-                // Children of this process would not get them.
-                left::take_over();
-            }
-            let fd = calls::socket(domain, kind, protocol);
-            choice::forget(fd);
-            fd
-        }
-        // It has been said why; the program goes on with the kernel's sockets.
-        // SAFETY: the call takes numbers.
-        Err(_) => unsafe { real::socket(domain, kind, protocol) },
-    }
+    let fd = calls::socket(domain, kind, protocol);
+    choice::forget(fd);
+    fd
 }
 
 #[unsafe(no_mangle)]
@@ -75,6 +63,8 @@ enum Decided {
 /// As for bind.
 unsafe fn decided(fd: c_int, name: *const sockaddr, len: socklen_t) -> Decided {
     left::is_used(fd);
+    // SAFETY: the caller keeps bind's contract.
+    made::is_used(fd, || unsafe { choice::place(name, len) });
     let Some(process) = inside::process().filter(|process| process.has(fd)) else {
         return Decided::Kernels;
     };
@@ -92,6 +82,7 @@ unsafe fn decided(fd: c_int, name: *const sockaddr, len: socklen_t) -> Decided {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    made::is_used(fd, || made::name(fd));
     match is_ours_to_use(fd) {
         true => ours(|| calls::listen(fd, backlog)),
         false => carried::listen(fd, backlog),
@@ -167,15 +158,30 @@ pub unsafe extern "C" fn setsockopt(
     // SAFETY: the caller keeps setsockopt's contract.
     unsafe {
         if !is_ours_to_use(fd) {
-            return carried::setsockopt(fd, level, name, value, len);
+            let set = carried::setsockopt(fd, level, name, value, len);
+            // A forked child asks the kernel for them when it has to.
+            if set == 0 && !is_inside() && made::may_be(fd) && !inside::is_forked() {
+                note_option(fd, level, name, value, len);
+            }
+            return set;
         }
         let _inside = Inside::enter();
         let set = calls::setsockopt(fd, level, name, value, len);
-        if set == 0 && !value.is_null() && !is_connected(fd) {
-            let bytes = core::slice::from_raw_parts(value.cast::<u8>(), len as usize);
-            choice::note_option(fd, level, name, bytes);
+        if set == 0 && !is_connected(fd) {
+            note_option(fd, level, name, value, len);
         }
         set
+    }
+}
+
+/// # Safety
+/// setsockopt's contract.
+unsafe fn note_option(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) {
+    if !value.is_null() {
+        let _inside = Inside::enter();
+        // SAFETY: the caller says that so many bytes are there.
+        let bytes = unsafe { core::slice::from_raw_parts(value.cast::<u8>(), len as usize) };
+        choice::note_option(fd, level, name, bytes);
     }
 }
 

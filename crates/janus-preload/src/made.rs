@@ -1,27 +1,76 @@
-//! Sockets that a forked child makes, which has no process of its own (`janus-process`, `children::made`). They are the kernel's until `bind` or `connect`
-//! says otherwise; epoll instances in which one is by then get what comes in its place.
+//! Sockets that were made while this process had no TCP of its own: it has not begun, as programs make sockets that they never use; or it is a forked child
+//! (`janus-process`, `children::made`). They are the kernel's until `bind` or `connect` says otherwise; epoll instances in which one is by then get what comes in its place.
 
 use std::net::SocketAddr;
 
 use janus_process::{Connects, Errno, Result};
 use libc::{c_int, sockaddr, socklen_t};
 
-use crate::inside::{self, is_inside, ours};
+use crate::inside::{self, Inside, is_inside, ours};
 use crate::numbers::Numbers;
-use crate::{choice, real, watched};
+use crate::{choice, left, real, signals, watched};
 
-/// Sockets of TCP's that this child has made. One that was closed may be among them.
+/// Sockets of TCP's that were made so. One that was closed may be among them.
 static MADE: Numbers = Numbers::none();
 
 /// A socket of TCP's was made.
 pub(crate) fn note(fd: c_int) {
-    MADE.add(fd);
+    if MADE.add(fd) {
+        let _inside = Inside::enter();
+        choice::forget(fd);
+    }
+}
+
+/// A descriptor was closed, or it is known whose it is.
+#[inline]
+pub(crate) fn forget(fd: c_int) {
+    if may_be(fd) {
+        MADE.remove(fd);
+    }
 }
 
 /// Whether a descriptor may be such a socket.
 #[inline]
 pub(crate) fn may_be(fd: c_int) -> bool {
     MADE.has(fd)
+}
+
+/// The name of one that is nowhere yet.
+pub(crate) fn name(fd: c_int) -> Option<SocketAddr> {
+    ours(|| janus_process::unused_tcp(fd))
+}
+
+/// One is about to be bound or connected to this place, or duplicated: it becomes a socket of this process's own if it is to be there, with which Janus begins.
+#[inline]
+pub(crate) fn is_used(fd: c_int, at: impl FnOnce() -> Option<SocketAddr>) {
+    if may_be(fd) && !is_inside() && !inside::is_forked() {
+        becomes_ours(fd, at());
+    }
+}
+
+#[cold]
+fn becomes_ours(fd: c_int, at: Option<SocketAddr>) {
+    let Some(at) = at else { return };
+    let is_unused = || janus_process::unused_tcp(fd).is_some();
+    if !ours(|| janus_c::process::takes(at) && is_unused()) {
+        return forget(fd);
+    }
+    // If it cannot begin it has been said why; the program goes on with the kernel's sockets.
+    let Ok(process) = ours(janus_c::process::get) else {
+        return;
+    };
+    let inside = Inside::enter();
+    signals::begin();
+    if left::are_there() {
+        // Children of this process would not get them.
+        left::take_over();
+    }
+    drop(inside);
+    let instances = watched::take_out(fd);
+    if ours(|| choice::from_the_kernel(process, fd)).is_ok() {
+        forget(fd);
+    }
+    watched::put_back(fd, instances);
 }
 
 /// `bind` of what is none of ours.

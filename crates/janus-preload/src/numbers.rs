@@ -32,6 +32,12 @@ impl Numbers {
         added.is_some()
     }
 
+    pub(crate) fn remove(&self, fd: c_int) {
+        if let Some((word, bit)) = self.place(fd) {
+            word.fetch_and(!bit, Ordering::Relaxed);
+        }
+    }
+
     /// Takes all of them.
     pub(crate) fn take(&self) -> Vec<c_int> {
         let mut all = Vec::new();

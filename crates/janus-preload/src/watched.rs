@@ -27,7 +27,7 @@ fn watches() -> MutexGuard<'static, Vec<Watch>> {
 /// The event is null or there.
 #[inline]
 pub(crate) unsafe fn note(instance: c_int, op: c_int, fd: c_int, event: *const epoll_event) {
-    if inside::is_forked() && !inside::is_inside() && (made::may_be(fd) || inside::may_follow(fd)) {
+    if !inside::is_inside() && (made::may_be(fd) || inside::is_forked() && inside::may_follow(fd)) {
         let _inside = Inside::enter();
         let mut all = watches();
         all.retain(|it| (it.instance, it.fd) != (instance, fd));

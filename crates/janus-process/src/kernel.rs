@@ -102,12 +102,13 @@ pub(crate) fn has_hung_up(end: BorrowedFd<'_>) -> bool {
     look(&mut polled).is_ok() && polled[0].seen.contains(PollFlags::HUP)
 }
 
-/// Whether a descriptor is a socket of TCP's that has been neither bound nor connected.
-pub(crate) fn is_unused_tcp(fd: RawFd) -> bool {
-    let Ok(fd) = named(fd) else { return false };
+/// The name of a socket of the kernel's TCP that has been neither bound nor connected, which says no more than its family. `None`: the descriptor is none.
+pub fn unused_tcp(fd: RawFd) -> Option<SocketAddr> {
+    let fd = named(fd).ok()?;
     let is_tcp = sockopt::socket_protocol(fd) == Ok(Some(rustix::net::ipproto::TCP));
-    let name = getsockname(fd).ok().map(SocketAddr::try_from);
-    is_tcp && matches!(name, Some(Ok(name)) if name.port() == 0)
+    let name = is_tcp.then(|| getsockname(fd).ok())??;
+    let name = SocketAddr::try_from(name).ok()?;
+    (name.port() == 0).then_some(name)
 }
 
 /// `getsockopt`: bytes that were written.

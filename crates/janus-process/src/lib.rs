@@ -41,6 +41,7 @@ pub use afterlife::{Copies, Side};
 pub use children::{Attempt, Child, Fork};
 pub use epoll::Event;
 pub use janus_posix::{Errno, abi};
+pub use kernel::unused_tcp;
 pub use loans::Loan;
 pub use own::keep;
 pub use poll::Polled;

@@ -156,9 +156,9 @@ pub use janus_tcp::{Addressing, Config as TcpConfig, Counters as TcpCounters, Me
 pub use losses::ShortageReport;
 pub use portal::{PortalListen, PortalReach};
 pub use runtime::{
-    BackendChoice, BoxError, BuildError, Builder, Handle, Leases, MainResult, OpenDevice, Reloaded,
-    Result, Runtime, Seat, SeatCrew, Seats, ShuttingDown, core_id, cores, exit_code, handle,
-    is_shutting_down, once, shutting_down,
+    BackendChoice, BoxError, BuildError, Builder, Handle, Leases, MainResult, OpenDevice, Places,
+    Reloaded, Result, Runtime, Seat, SeatCrew, Seats, ShuttingDown, core_id, cores, exit_code,
+    handle, is_shutting_down, once, shutting_down,
 };
 pub use shard::{BATCH_CLASSES, CoreReport, ForwardCounters, LoopReport, OfferCounters, report};
 pub use spawn::{MoveTo, move_to, spawn_blocking, spawn_movable, spawn_on};

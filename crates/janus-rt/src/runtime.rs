@@ -24,7 +24,6 @@ use crate::balance::{self, Balance};
 use crate::clock::Clock;
 use crate::config::{
     Cidr, ConfigError, Cores, DaemonMemory, Effective, Partial, Placement, PlacementName, Via,
-    is_ours,
 };
 pub use crate::control::BoxError;
 use crate::control::supervisor::Supervisor;
@@ -44,7 +43,7 @@ pub use main_task::{MainResult, exit_code};
 pub use reload::Reloaded;
 use reload::{Reloading, Sources};
 use seats::Seated;
-pub use seats::{Seat, SeatCrew, Seats};
+pub use seats::{Places, Seat, SeatCrew, Seats};
 pub use shutdown::{ShuttingDown, is_shutting_down, shutting_down};
 
 /// A result with that error.
@@ -181,8 +180,7 @@ impl Handle {
     /// Whether a TCP socket of an unmodified program is Janus's when it is bound or connected to `at`: keys `program_ours` and
     /// `program_kernel`.
     pub fn takes(&self, at: SocketAddr) -> bool {
-        let settings = self.0.settings.get();
-        is_ours(&settings.program_ours, &settings.program_kernel, at)
+        seats::takes(&self.0.settings.get(), at)
     }
 
     /// Whether an unmodified program is to say at its end what went through its sockets: key `program_report`.

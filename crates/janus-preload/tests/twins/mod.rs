@@ -1,7 +1,7 @@
 //! Two processes that do the same: one with the library in front of libc and loopback Janus's, one without.
 
 use std::env;
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -28,6 +28,9 @@ pub(crate) fn twin(preloaded: bool) -> Command {
 pub(crate) fn is_itself() -> bool {
     // SAFETY: the call takes numbers; what it gives is nobody else's.
     let fd = unsafe { OwnedFd::from_raw_fd(libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0)) };
+    // Janus begins with that.
+    // SAFETY: the call takes numbers.
+    assert_eq!(unsafe { libc::listen(fd.as_raw_fd(), 1) }, 0);
     let domain = rustix::net::sockopt::socket_domain(&fd).expect("a socket");
     // SAFETY: it is open, and closed by libc, which made it.
     unsafe { libc::close(fd.into_raw_fd()) };

@@ -74,7 +74,7 @@ impl Child {
     /// Describes a socket that is to be there.
     fn unused(&self, fd: RawFd, at: SocketAddr) -> Option<Legacy> {
         let takes = self.handle.as_ref()?.takes(at);
-        let is_unused = takes && kernel::is_unused_tcp(fd);
+        let is_unused = takes && kernel::unused_tcp(fd).is_some();
         is_unused.then(|| Legacy::of_kernels(fd, at).ok())?
     }
 

@@ -19,7 +19,7 @@ use super::launch::Crew;
 use super::reload::Sources;
 use super::{BoxError, Builder, Handle, Result};
 use crate::clock::Clock;
-use crate::config::{ConfigError, Effective, Settings};
+use crate::config::{ConfigError, Effective, Settings, is_ours};
 use crate::shard::{Shard, Step};
 
 /// How long a port is waited for that other cores must learn of, and how often it is looked.
@@ -79,7 +79,30 @@ impl Seated {
     }
 }
 
+/// Places at which TCP sockets of an unmodified program are Janus's: keys `program_ours` and `program_kernel`.
+#[derive(Debug)]
+pub struct Places(Settings);
+
+impl Places {
+    /// Whether a socket is that is bound or connected to `at`.
+    pub fn takes(&self, at: SocketAddr) -> bool {
+        takes(&self.0, at)
+    }
+}
+
+pub(super) fn takes(settings: &Settings, at: SocketAddr) -> bool {
+    is_ours(&settings.program_ours, &settings.program_kernel, at)
+}
+
 impl Builder {
+    /// Reads which places are Janus's. Nothing is opened.
+    ///
+    /// # Errors
+    /// For whatever [`build`](Builder::build) would not understand.
+    pub fn places(mut self) -> std::result::Result<Places, ConfigError> {
+        Ok(Places(self.sources().read()?.0))
+    }
+
     /// Builds a runtime whose cores are driven by the program's own threads, and starts its other threads. It handles no signals.
     ///
     /// # Errors
