@@ -41,6 +41,7 @@ fn ends(world: &World) -> Transcript {
         "replaced_while_connected",
         "forked",
         "terminated",
+        "told_again_and_again",
     ] {
         said += &format!("{how} {}", world.run(&[PYTHON, &script, how, PEER, &port]));
         let came = count.recv_timeout(Duration::from_secs(10));

@@ -88,6 +88,22 @@ fn clients_of_every_way_to_wait() {
     compare(&["/usr/bin/python3 --version"], asks);
 }
 
+/// Two programs at one port, and one that serves.
+fn reuses(world: &World) -> Transcript {
+    let script = world.script("reuse.py");
+    let said = world.run(&[PYTHON, &script, PROGRAM, "7030"]).well();
+    let script = world.script("echo.py");
+    let mut server = world.start(&[PYTHON, &script, "serve", "blocking", PROGRAM, "7031", "1"]);
+    server.says("listening");
+    let asked = world.peer(&[PYTHON, &script, "ask", "poll", PROGRAM, "7031", "1"]);
+    format!("{said}{asked}{}", server.end())
+}
+
+#[test]
+fn a_port_of_two_programs_with_a_daemon() {
+    compare_by(Sockets::Member, &["/usr/bin/python3 --version"], reuses);
+}
+
 /// Sockets that children make.
 fn children(world: &World) -> Transcript {
     let script = world.script("echo.py");

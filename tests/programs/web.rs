@@ -120,17 +120,18 @@ fn lighttpd_serves() {
     );
 }
 
-/// Two threads in front of a server on the kernel's sockets: connections from both sides are Janus's.
-fn haproxy(world: &World) -> Transcript {
-    peers::http();
-    let config = world.file(
+fn haproxy_config(world: &World, threads: u8) -> String {
+    world.file(
         "haproxy.cfg",
         format!(
-            "global\n nbthread 2\n maxconn 200\ndefaults\n mode http\n timeout client 10s\n timeout server 10s\n \
+            "global\n nbthread {threads}\n maxconn 200\ndefaults\n mode http\n timeout client 10s\n timeout server 10s\n \
              timeout connect 5s\nfrontend f\n bind {PROGRAM}:8080\n default_backend b\nbackend b\n server s {PEER}:{HTTP}\n"
         ),
-    );
-    let server = world.start(&["haproxy", "-db", "-f", &config]);
+    )
+}
+
+/// In front of a server on the kernel's sockets: connections from both sides are Janus's.
+fn haproxy_asked(world: &World) -> Transcript {
     peers::answers(8080);
     let url = |path: &str| format!("http://{PROGRAM}:8080/{path}");
     let (out, sent) = (world.path("got"), world.file("sent", peers::big()));
@@ -144,29 +145,65 @@ fn haproxy(world: &World) -> Transcript {
         .well()
         .to_string();
     said += &counted(world, &["-n", "300", "-c", "8"], &url("small"));
-    said += &counted(world, &["-k", "-n", "1000", "-c", "16"], &url("small"));
+    said + &counted(world, &["-k", "-n", "1000", "-c", "16"], &url("small"))
+}
+
+fn haproxy(world: &World) -> Transcript {
+    peers::http();
+    let server = world.start(&["haproxy", "-db", "-f", &haproxy_config(world, 2)]);
+    let said = haproxy_asked(world);
     // SIGTERM ends it by that signal.
     server.signal(Signal::USR1);
     said + &server.end().code
 }
 
-#[test]
-fn haproxy_of_two_threads() {
-    compare(
-        &["haproxy -v", "curl --version", "ab -V", "wrk --version"],
-        haproxy,
-    );
+/// Its first process binds and forks, and becomes another program: the worker is left alone with what listens, which all of its threads use at the same time.
+fn haproxy_of_a_worker(world: &World) -> Transcript {
+    peers::http();
+    let server = world.start(&["haproxy", "-W", "-f", &haproxy_config(world, 4)]);
+    let said = haproxy_asked(world);
+    said + &server.terminated().code
 }
 
-/// Answers by itself: a child that has no TCP of its own asks others by the kernel's sockets, which reach nothing here.
-const ANSWERS: &str = "vcl 4.0; backend none none;
-    sub vcl_recv { return (synth(200)); }
-    sub vcl_synth { synthetic(\"asked for \" + req.url); return (deliver); }
-";
+/// The same; then another worker takes its place.
+fn haproxy_reloaded(world: &World) -> Transcript {
+    peers::http();
+    let server = world.start(&["haproxy", "-W", "-f", &haproxy_config(world, 4)]);
+    let mut said = haproxy_asked(world);
+    server.signal(Signal::USR2);
+    thread::sleep(Duration::from_secs(2));
+    said += &haproxy_asked(world);
+    said + &server.terminated().code
+}
 
-/// Binds in its first process, and listens in another, on threads with stacks of 80 KiB.
+const HAPROXY: [&str; 3] = ["haproxy -v", "curl --version", "ab -V"];
+
+#[test]
+fn haproxy_of_two_threads() {
+    compare(&HAPROXY, haproxy);
+}
+
+#[test]
+fn haproxy_of_a_master_and_a_worker() {
+    compare(&HAPROXY, haproxy_of_a_worker);
+}
+
+#[test]
+fn haproxy_is_reloaded_with_a_daemon() {
+    compare_by(Sockets::Member, &HAPROXY, haproxy_reloaded);
+}
+
+/// Binds in its first process, and listens in another, on threads with stacks of 80 KiB. It answers by itself, or asks another server.
 fn varnish(world: &World) -> Transcript {
-    let config = world.file("varnish.vcl", ANSWERS);
+    peers::http();
+    let config = world.file(
+        "varnish.vcl",
+        format!(
+            "vcl 4.0; backend peer {{ .host = \"{PEER}\"; .port = \"{HTTP}\"; }}
+             sub vcl_recv {{ if (req.url == \"/big\") {{ return (pass); }} return (synth(200)); }}
+             sub vcl_synth {{ synthetic(\"asked for \" + req.url); return (deliver); }}\n"
+        ),
+    );
     let (at, folder) = (format!("{PROGRAM}:8081"), world.path("varnish"));
     let line = format!("varnishd -F -T none -j none -s malloc,16m -a {at} -f {config} -n {folder}");
     let server = world.start(&line.split(' ').collect::<Vec<_>>());
@@ -174,6 +211,11 @@ fn varnish(world: &World) -> Transcript {
     let url = |path: &str| format!("http://{at}/{path}");
     let asked = world.peer(&["curl", "-sS", &url("a"), &url("b")]);
     let mut said = asked.well().to_string();
+    let out = world.path("got");
+    said += &(world.peer(&["curl", "-sS", "-o", &out, &url("big")]))
+        .well()
+        .to_string();
+    said += &peers::told("big", &fs::read(&out).expect("what was fetched"));
     said += &counted(world, &["-n", "300", "-c", "8"], &url("small"));
     said += &counted(world, &["-k", "-n", "1000", "-c", "16"], &url("small"));
     said + &server.terminated().code

@@ -267,9 +267,9 @@ pub fn claims(fd: c_int) -> bool {
     let Some(process) = parents() else {
         return false;
     };
-    child()
-        .as_mut()
-        .is_some_and(|child| child.claims(process, fd))
+    let mut child = child();
+    // Another thread may have been first.
+    !process.has(fd) || (child.as_mut()).is_some_and(|child| child.claims(process, fd))
 }
 
 /// In a forked child: whether a descriptor was a listener of its parent's that a process of the child's own may have too.
@@ -340,9 +340,10 @@ pub fn serves(fd: c_int) -> bool {
     let started = |parent: &Handle, permit: Option<&Permit>| {
         start(|| Process::start_in_child(builder, parent, permit))
     };
-    child()
-        .as_ref()
-        .is_some_and(|child| child.serves(parents, fd, started).is_ok())
+    let child = child();
+    // Another thread may have been first.
+    self::started().is_some_and(|process| process.has(fd))
+        || (child.as_ref()).is_some_and(|child| child.serves(parents, fd, started).is_ok())
 }
 
 /// Whether this is a forked child without a process of its own, whose parent has ended, or is about to: it has left that one's session, as by

@@ -96,7 +96,7 @@ pub(crate) fn from_the_kernel(process: &Process, fd: c_int) -> Result<()> {
     let becomes = || {
         given(|given| {
             for Given { level, name, value } in given.get(&fd).into_iter().flatten() {
-                // What Janus refuses of what the kernel took is as if it had not been asked for.
+                // An option that Janus refuses and the kernel took is as if it had not been asked for.
                 let _ = process.setsockopt(new, *level, *name, value);
             }
         });

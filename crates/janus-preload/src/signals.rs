@@ -143,6 +143,8 @@ pub(crate) fn deliver() {
 
 /// Where the undertaker listens; -1 before there is one.
 static UNDERTAKER: AtomicI32 = AtomicI32::new(-1);
+/// The signal by which the process is to end; 0: by none.
+static DEADLY: AtomicI32 = AtomicI32::new(0);
 /// The process that it is in.
 static BEGUN_IN: AtomicU32 = AtomicU32::new(0);
 
@@ -152,9 +154,11 @@ fn dies(signal: c_int) {
     if inside::is_forked() || undertaker < 0 {
         return die_at_once(signal);
     }
-    let number = (signal as u64).to_ne_bytes();
-    // SAFETY: so many bytes are there. It fails when one is on its way already.
-    unsafe { real::write(undertaker, number.as_ptr().cast(), number.len()) };
+    // The first says how: others may follow before it is heard, and the bell adds up what is written.
+    let _another = DEADLY.compare_exchange(0, signal, Ordering::AcqRel, Ordering::Relaxed);
+    let ring = 1_u64.to_ne_bytes();
+    // SAFETY: so many bytes are there.
+    unsafe { real::write(undertaker, ring.as_ptr().cast(), ring.len()) };
 }
 
 fn die_at_once(signal: c_int) {
@@ -184,6 +188,7 @@ pub(crate) fn begin() {
             };
         });
         UNDERTAKER.store(-1, Ordering::Release);
+        DEADLY.store(0, Ordering::Release);
         interrupts::delivered_by(deliver);
         janus_c::process::ended_by(ends::end);
         // SAFETY: the call takes numbers; what it gives has no other owner.
@@ -195,11 +200,11 @@ pub(crate) fn begin() {
         };
         let undertaker = janus_process::keep(undertaker).into_raw_fd();
         let bury = move || {
-            let mut number = [0; 8];
+            let mut rung = [0; 8];
             // SAFETY: there is so much room.
-            if unsafe { real::read(undertaker, number.as_mut_ptr().cast(), number.len()) } == 8 {
+            if unsafe { real::read(undertaker, rung.as_mut_ptr().cast(), rung.len()) } == 8 {
                 janus_c::process::end();
-                die_at_once(u64::from_ne_bytes(number) as c_int);
+                die_at_once(DEADLY.load(Ordering::Acquire));
             }
         };
         let thread = std::thread::Builder::new().name("janus-undertaker".into());

@@ -516,6 +516,12 @@ impl Inner {
             return Ok(());
         }
         let before = self.standing(address.port());
+        let reuses = self.call(|sockets, _, _| {
+            let mut value = [0; 4];
+            sockets.getsockopt(socket, abi::SOL_SOCKET, abi::SO_REUSEPORT, &mut value)?;
+            Ok(value != [0; 4])
+        });
+        self.seat()?.reuses_port(address.port(), reuses?);
         self.listening.insert(socket, address.port());
         let stands = self.stands(before, address);
         if stands.is_err() {

@@ -85,6 +85,15 @@ def forked():
         it.send(b"two")
 
 
+def told_again_and_again():
+    """SIGTERM, and again before it has ended, as from those that start and stop programs."""
+    it = connected()
+    it.sendall(b"0123456789")
+    for _ in range(3):
+        os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(10)
+
+
 def terminated():
     """A handler for SIGTERM that ends the program in order, from a call that waits."""
 

@@ -181,6 +181,11 @@ impl Ports {
         self.0.may_have(permit);
     }
 
+    /// A port of TCP is claimed in this group from now on, in whatever group the program is; `None`: in that one.
+    pub fn is_shared_in(&self, port: u16, group: Option<&'static str>) {
+        self.0.is_shared_in(port, group);
+    }
+
     /// The permit by which another program may listen at this port of TCP too; none where ports are this program's alone.
     #[must_use]
     pub fn permit(&self, port: u16) -> Option<Permit> {

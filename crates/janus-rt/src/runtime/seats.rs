@@ -28,6 +28,11 @@ const LOOK: Duration = Duration::from_micros(50);
 /// Turns in one of which there is nothing to take, unless there is very much.
 const TURNS: usize = 256;
 
+/// Opens the name of the group of a program that has named none.
+const OWN: &str = "own ";
+/// The group of all programs of a user's that say so of a socket.
+const REUSED: &str = "SO_REUSEPORT";
+
 /// A runtime whose cores have no threads; see [`Builder::build_seats`].
 pub struct Seats {
     handle: Handle,
@@ -66,7 +71,7 @@ impl Seated {
             Seated::FromSources => {
                 let (mut settings, effective) = sources.read()?;
                 // Children, and a program that takes its place, are to have its ports: they are a group, and no other program is of it.
-                let own = || format!("own {:016x}", RandomState::new().hash_one(0));
+                let own = || format!("{OWN}{:016x}", RandomState::new().hash_one(0));
                 settings.daemon_group.get_or_insert_with(own);
                 Ok((settings, effective))
             }
@@ -334,6 +339,17 @@ impl Seat {
     pub fn reserve_port(&self, port: u16, reserve: bool) {
         if let Some(member) = &self.shard.ctx.shared.member {
             member.reserve(port, reserve);
+        }
+    }
+
+    /// Whether other programs of this user may listen at this port of TCP if they say the same of it, as by SO_REUSEPORT. A program that has named a group
+    /// shares all of its ports with that.
+    pub fn reuses_port(&self, port: u16, reuses: bool) {
+        let shared = &self.shard.ctx.shared;
+        let group = &shared.settings.get().daemon_group;
+        let has_own = group.as_ref().is_some_and(|it| it.starts_with(OWN));
+        if let Some(member) = shared.member.as_ref().filter(|_| has_own) {
+            member.is_shared_in(port, reuses.then_some(REUSED));
         }
     }
 

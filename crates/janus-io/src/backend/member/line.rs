@@ -85,6 +85,8 @@ struct State {
     unheard: Vec<u32>,
     /// Ports that other programs have left to this one.
     permits: Vec<Permit>,
+    /// Ports of TCP that are claimed among others than the group's, and among whom.
+    groups: Vec<(u16, &'static str)>,
     /// Queues that are open.
     open: usize,
     listens: bool,
@@ -156,6 +158,7 @@ impl Line {
                 released: VecDeque::new(),
                 unheard: Vec::new(),
                 permits: wishes.permit.clone().into_iter().collect(),
+                groups: Vec::new(),
                 open: 0,
                 listens: false,
                 listener: None,
@@ -258,12 +261,17 @@ impl Line {
         let permit = (state.permits.iter())
             .find(|it| !udp && it.port == address.port())
             .cloned();
-        let is_alone = udp || self.wishes.group.is_empty() && permit.is_none();
+        let other = state
+            .groups
+            .iter()
+            .find(|(port, _)| *port == address.port());
+        let group = other.map_or(&self.wishes.group[..], |(_, group)| group);
+        let is_alone = udp || group.is_empty() && permit.is_none();
         let mut claim = Claim {
             number: state.last,
             udp,
             address,
-            group: self.wishes.group.clone(),
+            group: group.to_owned(),
             share: match is_alone {
                 true => Share::Alone,
                 false => Share::Join,
@@ -320,6 +328,13 @@ impl Line {
         let permits = &mut self.lock().permits;
         permits.retain(|it| it.port != permit.port);
         permits.push(permit);
+    }
+
+    /// A port is claimed in this group from now on, in whatever group the program is; `None`: in that one.
+    pub(super) fn is_shared_in(&self, port: u16, group: Option<&'static str>) {
+        let groups = &mut self.lock().groups;
+        groups.retain(|(it, _)| *it != port);
+        groups.extend(group.map(|group| (port, group)));
     }
 
     /// The permit to a port of TCP, if others may have it too.
