@@ -294,8 +294,10 @@ pub fn takes(at: SocketAddr) -> bool {
     static PLACES: OnceLock<Option<Places>> = OnceLock::new();
     match started() {
         Some(process) => process.handle().is_some_and(|handle| handle.takes(at)),
+        // A device is made by that.
+        None if BUILT_BY.get().is_some() => true,
         None => {
-            let places = PLACES.get_or_init(|| builder().places().ok());
+            let places = PLACES.get_or_init(|| Runtime::builder().places().ok());
             // Settings that are wrong are spoken of when the process is started.
             places.as_ref().is_none_or(|places| places.takes(at))
         }

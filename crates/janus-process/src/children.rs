@@ -16,7 +16,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{DupFlags, ioctl_fionbio};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, shutdown, socketpair,
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, UCred, shutdown,
+    socketpair, sockopt,
 };
 
 use crate::core::Inner;
@@ -134,8 +135,8 @@ pub(crate) enum Told {
     Accepts(i32),
     /// A socket that is to listen, with this backlog, and where that is answered.
     Listens(i32, i32, Own),
-    /// One that is to be made and bound, likewise.
-    Binds(Legacy, Own),
+    /// One that is to be made and bound, for this process, likewise.
+    Binds(Legacy, Option<UCred>, Own),
     /// One that is to be connected, there already or not.
     Connects(Option<i32>, Legacy, OwnedFd, Connecting),
     /// A socket that another program, which the child becomes, is to have too, and the other end of its mark.
@@ -173,6 +174,8 @@ impl Process {
             self.core.let_go(&sockets(&inherited));
             return None;
         };
+        // Without that its parent does not know who it has become, and binds no port for it that is not for everybody.
+        let _ = sockopt::set_socket_passcred(&pair.0, true);
         let (parents, childs) = own::keep_both(pair);
         Some(Channel {
             parents,
@@ -558,17 +561,17 @@ impl Forked {
     pub(crate) fn told(&mut self, process: &Process) -> Told {
         let mut text = [0; MESSAGE_MAX];
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let (len, ends) = match passing::receive_two(&self.channel, &mut text, flags) {
+        let got = match passing::receive_all(&self.channel, &mut text, flags) {
             Ok(got) => got,
             Err(Errno::EAGAIN) => return Told::Nothing,
             Err(_) => return Told::Gone,
         };
-        let Some((head, more)) = text[..len].split_first_chunk() else {
+        let Some((head, more)) = text[..got.len].split_first_chunk() else {
             return Told::Gone;
         };
         let head = i64::from_le_bytes(*head);
         let (socket, word) = ((head >> 8) as i32, head as u8);
-        let ends = ends.map(|end| end.map(own::keep));
+        let ends = got.fds.map(|end| end.map(own::keep));
         // A child says nothing of what it was not given.
         if socket != NEW && !self.held.contains(&socket) {
             return Told::LetGo;
@@ -578,7 +581,7 @@ impl Forked {
             [Some(end), Some(answer)] if is(Word::Connects) => {
                 made::connects(socket, more, end, Own::new(answer))
             }
-            [Some(answer), _] if is(Word::Binds) => made::binds(more, Own::new(answer)),
+            [Some(answer), _] if is(Word::Binds) => made::binds(more, got.sender, Own::new(answer)),
             [Some(answer), _] if is(Word::Listens) => {
                 let backlog = more.try_into().map_or(0, i32::from_ne_bytes);
                 Told::Listens(socket, backlog, Own::new(answer))

@@ -138,6 +138,16 @@ pub(crate) fn address_space() -> u64 {
     pages.unwrap_or(0_u64) * rustix::param::page_size() as u64
 }
 
+/// Whether a process may have ports below 1,024 (CAP_NET_BIND_SERVICE).
+pub(crate) fn may_bind_any_port(process: rustix::process::Pid) -> bool {
+    const NUMBER: u32 = 10;
+    let path = format!("/proc/{}/status", process.as_raw_nonzero());
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("CapEff:"));
+    let has = lines.next().map(|set| u64::from_str_radix(set.trim(), 16));
+    has.is_some_and(|set| set.is_ok_and(|set| set >> NUMBER & 1 != 0))
+}
+
 /// All that are open in this process; none where /proc is not there.
 pub(crate) fn open_descriptors() -> Vec<RawFd> {
     let all = std::fs::read_dir("/proc/self/fd");

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, UCred, recvmsg, sendmsg,
 };
 
 use crate::{Result, errno};
@@ -34,24 +34,37 @@ pub(crate) fn receive(
     text: &mut [u8],
     flags: RecvFlags,
 ) -> Result<(usize, Option<OwnedFd>)> {
-    let (len, [fd, _]) = receive_two(from, text, flags)?;
-    Ok((len, fd))
+    let got = receive_all(from, text, flags)?;
+    let [fd, _] = got.fds;
+    Ok((got.len, fd))
 }
 
-/// [`receive`] of one that may have two.
-pub(crate) fn receive_two(
-    from: impl AsFd,
-    text: &mut [u8],
-    flags: RecvFlags,
-) -> Result<(usize, [Option<OwnedFd>; 2])> {
-    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+/// A message.
+pub(crate) struct Received {
+    pub(crate) len: usize,
+    /// Descriptors that came with it.
+    pub(crate) fds: [Option<OwnedFd>; 2],
+    /// The process that has sent it, where the kernel was asked to say so.
+    pub(crate) sender: Option<UCred>,
+}
+
+/// [`receive`], and all that comes with it.
+pub(crate) fn receive_all(from: impl AsFd, text: &mut [u8], flags: RecvFlags) -> Result<Received> {
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2), ScmCredentials(1))];
     let mut control = RecvAncillaryBuffer::new(&mut room);
     let into = &mut [IoSliceMut::new(text)];
     let got = recvmsg(from, into, &mut control, flags).map_err(errno)?;
-    let mut fds = control.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
-        _ => None,
-    });
-    let mut fds = fds.next().into_iter().flatten();
-    Ok((got.bytes, [fds.next(), fds.next()]))
+    let mut received = Received {
+        len: got.bytes,
+        fds: [None, None],
+        sender: None,
+    };
+    for message in control.drain() {
+        match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => received.fds = [fds.next(), fds.next()],
+            RecvAncillaryMessage::ScmCredentials(whose) => received.sender = Some(whose),
+            _ => {}
+        }
+    }
+    Ok(received)
 }

@@ -465,8 +465,8 @@ impl Carrier {
                         self.opens_door(socket);
                     }
                 }
-                Told::Binds(wanted, answer) => {
-                    if let Some(socket) = self.process.binds_for_child(&wanted, answer) {
+                Told::Binds(wanted, sender, answer) => {
+                    if let Some(socket) = self.process.binds_for_child(&wanted, sender, answer) {
                         self.children[child].has(socket);
                     }
                 }

@@ -138,6 +138,23 @@ def limited():
     print(resource.getrlimit(resource.RLIMIT_AS), len(bytearray(50 << 20)))
 
 
+def without_rights():
+    """A child that is another user has no ports that are root's."""
+    if (child := os.fork()) == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+        for port in [700, 7021]:
+            with socket.socket() as server:
+                try:
+                    server.bind((host, port))
+                    print(port, server.getsockname()[1])
+                except OSError as error:
+                    print(port, name(error.errno))
+        sys.stdout.flush()
+        os._exit(0)
+    print("ended", os.waitpid(child, 0)[1])
+
+
 def in_a_child(*acts):
     sys.stdout.flush()
     if (child := os.fork()) == 0:
@@ -169,5 +186,7 @@ ACTS = [connects, connects_watched, is_refused, listens, connects_from_a_port, b
 with socket.create_server((host, 7010)):
     in_a_child(*ACTS)
     is_told_to_end()
+    sys.stdout.flush()
+    without_rights()
 # With nothing open in the parent.
 in_a_child(*ACTS)

@@ -10,7 +10,9 @@ use rustix::event::PollFlags;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{ioctl_fionbio, read};
 use rustix::net::sockopt::{self, Timeout};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, UCred, socketpair,
+};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::{Child, Inherited, Kind, NEW, Told, Word};
@@ -150,8 +152,8 @@ impl Child {
 }
 
 /// The parent has heard that.
-pub(super) fn binds(more: &[u8], answer: Own) -> Told {
-    Legacy::from_text(more).map_or(Told::LetGo, |wanted| Told::Binds(wanted, answer))
+pub(super) fn binds(more: &[u8], sender: Option<UCred>, answer: Own) -> Told {
+    Legacy::from_text(more).map_or(Told::LetGo, |wanted| Told::Binds(wanted, sender, answer))
 }
 
 /// Likewise.
@@ -172,10 +174,26 @@ pub(super) fn connects(socket: i32, more: &[u8], end: OwnedFd, answer: Own) -> T
     }
 }
 
+/// Whether a child may have the port: one that has given up its parent's rights is to have none of them by its parent.
+fn may_bind(child: Option<UCred>, port: u16) -> bool {
+    let own = rustix::process::geteuid();
+    let is_like_us = |child: UCred| !own.is_root() && child.uid == own;
+    !(1..1024).contains(&port)
+        || child.is_some_and(|child| is_like_us(child) || kernel::may_bind_any_port(child.pid))
+}
+
 impl Process {
     /// Makes and binds a socket for a child, which is answered. Held for it.
-    pub(crate) fn binds_for_child(&self, wanted: &Legacy, child: Own) -> Option<i32> {
-        let made = self.bind_for_another(wanted);
+    pub(crate) fn binds_for_child(
+        &self,
+        wanted: &Legacy,
+        sender: Option<UCred>,
+        child: Own,
+    ) -> Option<i32> {
+        let made = match may_bind(sender, wanted.local.port()) {
+            true => self.bind_for_another(wanted),
+            false => Err(Errno::EACCES),
+        };
         let (number, takes) = match &made {
             Ok((socket, takes)) => (*socket, Some(takes.as_fd())),
             Err(error) => (error.0, None),
