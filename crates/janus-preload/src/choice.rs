@@ -1,5 +1,6 @@
-//! The choice of whose a TCP socket is: what it is bound or connected to decides. Until Janus has begun it is the kernel's before, and then Janus's. One that turns out to be
-//! the other's is made there, gets the options that it was given so far, and takes the descriptor's place.
+//! The choice of whose a TCP socket is: what it is bound or connected to decides. Before that it is the kernel's if Janus has not begun when it is
+//! made, and else Janus's. One that turns out to be the other's is made there, gets the options that it was given so far, and takes the descriptor's
+//! place.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! The limit of a program's address space (RLIMIT_AS): it is meant for the program's own, and Janus reserves many times that without using it. What Janus had at its
-//! beginning comes on top, for this process and for children and programs that inherit the limit.
+//! The limit of a program's address space (RLIMIT_AS): it is meant for the program's own, and Janus reserves many times that without using it. What
+//! Janus had at its beginning comes on top, for this process and for children and programs that inherit the limit.
 
 use core::ptr::{from_ref, null, null_mut};
 use core::sync::atomic::{AtomicU64, Ordering};

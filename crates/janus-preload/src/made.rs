@@ -1,5 +1,6 @@
-//! Sockets that were made while this process had no TCP of its own: it has not begun, as programs make sockets that they never use; or it is a forked child
-//! (`janus-process`, `children::made`). They are the kernel's until `bind` or `connect` says otherwise; epoll instances in which one is by then get what comes in its place.
+//! Sockets that were made while this process had no TCP of its own: Janus has not begun, as programs make sockets that they never use; or it is a
+//! forked child (`janus-process`, `children::made`). They are the kernel's until `bind` or `connect` says otherwise; epoll instances in which one is
+//! by then get what comes in its place.
 
 use std::net::SocketAddr;
 
@@ -40,7 +41,8 @@ pub(crate) fn name(fd: c_int) -> Option<SocketAddr> {
     ours(|| janus_process::unused_tcp(fd))
 }
 
-/// One is about to be bound or connected to this place, or duplicated: it becomes a socket of this process's own if it is to be there, with which Janus begins.
+/// One is about to be bound or connected to this place, or duplicated: it becomes a socket of this process's own if that is Janus's, which begins with
+/// the first.
 #[inline]
 pub(crate) fn is_used(fd: c_int, at: impl FnOnce() -> Option<SocketAddr>) {
     if may_be(fd) && !is_inside() && !inside::is_forked() {
@@ -57,7 +59,7 @@ fn becomes_ours(fd: c_int, at: Option<SocketAddr>) {
     }
     // If it cannot begin it has been said why; the program goes on with the kernel's sockets.
     let Ok(process) = ours(janus_c::process::get) else {
-        return;
+        return forget(fd);
     };
     let inside = Inside::enter();
     signals::begin();

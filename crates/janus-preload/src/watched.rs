@@ -1,5 +1,5 @@
-//! Instances of epoll, the kernel's, in which a forked child waits for the queue of a listener, or for a socket that it has made. What comes in the place of that is to be in
-//! the same.
+//! Instances of epoll, the kernel's, in which a process waits for a socket that may become another: the queue of a listener in a forked child, or one
+//! that is nowhere yet. What comes in its place is to be in the same.
 
 use core::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,8 +1,8 @@
 //! Connections in forked children. A child has its parent's descriptors, and none of its connections: each is one of the kernel's
 //! placeholders there. As on Linux a connection lasts until the child has let it go too, so the parent holds it for the child, which is known
 //! to be there by a channel that ends with it. What the child uses it claims: its placeholder becomes one end of a pair, whose other end goes
-//! to the parent by the channel, and is carried there (`pump`). Sockets that it makes itself its parent makes for it (`made`). What listens has a queue that all children share, made before the first fork:
-//! the placeholder becomes the end of it that connections are taken from.
+//! to the parent by the channel, and is carried there (`pump`). What listens has a queue that all children share, made before the first fork:
+//! the placeholder becomes the end of it that connections are taken from. Sockets that a child makes its parent makes for it (`made`).
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -30,6 +30,8 @@ use crate::{Errno, Result, errno, kernel, passing, pump};
 
 mod bound;
 mod made;
+#[cfg(test)]
+mod tests;
 
 pub use made::Attempt;
 
@@ -571,30 +573,31 @@ impl Forked {
         };
         let head = i64::from_le_bytes(*head);
         let (socket, word) = ((head >> 8) as i32, head as u8);
-        let ends = got.fds.map(|end| end.map(own::keep));
+        let is = |it: Word| it as u8 == word;
         // A child says nothing of what it was not given.
-        if socket != NEW && !self.held.contains(&socket) {
+        let is_new = socket == NEW && (is(Word::Binds) || is(Word::Connects));
+        if !is_new && !self.held.contains(&socket) {
             return Told::LetGo;
         }
-        let is = |it: Word| it as u8 == word;
-        match ends {
+        match got.fds {
             [Some(end), Some(answer)] if is(Word::Connects) => {
-                made::connects(socket, more, end, Own::new(answer))
+                made::connects(socket, more, end, answer)
             }
-            [Some(answer), _] if is(Word::Binds) => made::binds(more, got.sender, Own::new(answer)),
+            [Some(answer), _] if is(Word::Binds) => made::binds(more, got.sender, answer),
             [Some(answer), _] if is(Word::Listens) => {
                 let backlog = more.try_into().map_or(0, i32::from_ne_bytes);
-                Told::Listens(socket, backlog, Own::new(answer))
+                Told::Listens(socket, backlog, Own::new(own::keep(answer)))
             }
             [Some(end), _] if is(Word::Leaves) => {
                 self.accepts.retain(|it| *it != socket);
-                Told::Leaves(socket, end)
+                Told::Leaves(socket, own::keep(end))
             }
-            [Some(end), _] => Told::Claimed(socket, end),
+            [Some(end), _] if is(Word::Uses) => Told::Claimed(socket, own::keep(end)),
             _ if is(Word::Accepts) => {
                 self.accepts.push(socket);
                 Told::Accepts(socket)
             }
+            _ if is_new => Told::LetGo,
             _ => {
                 let held = self.held.iter().position(|held| *held == socket);
                 held.map(|at| self.held.swap_remove(at));

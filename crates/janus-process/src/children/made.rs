@@ -1,6 +1,6 @@
-//! Sockets that a forked child makes, which has no TCP of its own: those of an FTP server's sessions, or of workers that ask another server. They are the kernel's until they are
-//! to be bound or connected to a place of Janus's. Then the child's parent makes one like it, with the same options. The child has in its place what
-//! it would have if it had inherited that: one end of a pair that is carried, or of a queue.
+//! Sockets that a forked child makes, which has no TCP of its own: those of an FTP server's sessions, or of workers that ask another server. They
+//! are the kernel's until they are to be bound or connected to a place of Janus's. Then the child's parent makes one like it, with the same options.
+//! The child has in its place what it would have if it had inherited that: one end of a pair that is carried, or of a queue.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -18,7 +18,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::{Child, Inherited, Kind, NEW, Told, Word};
 use crate::kernel::{self, Watched};
 use crate::legacy::Legacy;
-use crate::own::Own;
+use crate::own::{self, Own};
 use crate::process::Process;
 use crate::pump::{Connecting, Connects, Pair, Queue, fill, pair};
 use crate::{Errno, Result, errno, passing};
@@ -152,12 +152,14 @@ impl Child {
 }
 
 /// The parent has heard that.
-pub(super) fn binds(more: &[u8], sender: Option<UCred>, answer: Own) -> Told {
-    Legacy::from_text(more).map_or(Told::LetGo, |wanted| Told::Binds(wanted, sender, answer))
+pub(super) fn binds(more: &[u8], sender: Option<UCred>, answer: OwnedFd) -> Told {
+    Legacy::from_text(more).map_or(Told::LetGo, |wanted| {
+        Told::Binds(wanted, sender, Own::new(own::keep(answer)))
+    })
 }
 
 /// Likewise.
-pub(super) fn connects(socket: i32, more: &[u8], end: OwnedFd, answer: Own) -> Told {
+pub(super) fn connects(socket: i32, more: &[u8], end: OwnedFd, answer: OwnedFd) -> Told {
     let told = more.split_first_chunk().and_then(|(filler, text)| {
         let filler = u32::from_ne_bytes(*filler) as usize;
         Some((filler, Legacy::from_text(text)?))
@@ -165,12 +167,11 @@ pub(super) fn connects(socket: i32, more: &[u8], end: OwnedFd, answer: Own) -> T
     match told {
         Some((filler, wanted)) => {
             let socket = (socket != NEW).then_some(socket);
-            Told::Connects(socket, wanted, end, Connecting { filler, answer })
+            let answer = Own::new(own::keep(answer));
+            let connecting = Connecting { filler, answer };
+            Told::Connects(socket, wanted, own::keep(end), connecting)
         }
-        None => {
-            drop(Own::new(end));
-            Told::LetGo
-        }
+        None => Told::LetGo,
     }
 }
 

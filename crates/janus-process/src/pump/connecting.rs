@@ -1,5 +1,6 @@
-//! Connections that are made for another process, which has no TCP of its own. It has one end of a pair at once, as the kernel has a socket that connects; what has become of it
-//! is in the names of both ends ([`Connects`]). So that its end is not taken for one that can be written to before, it is full of bytes that mean nothing.
+//! Connections that are made for another process, which has no TCP of its own. It has one end of a pair at once, as the kernel has a socket that
+//! connects; what has become of it is in the names of both ends ([`Connects`]). So that its end is not taken for one that can be written to before,
+//! it is full of bytes that mean nothing.
 
 use std::net::SocketAddr;
 use std::os::fd::{OwnedFd, RawFd};
