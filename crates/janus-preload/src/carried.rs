@@ -189,8 +189,9 @@ pub(crate) unsafe fn getsockopt(
             return 0;
         }
         let is_number = got == 0 && level == libc::SOL_SOCKET && has_room;
-        if let Some(Connects::Failed(why)) =
-            connects(fd).filter(|_| is_number && name == libc::SO_ERROR)
+        if is_number
+            && name == libc::SO_ERROR
+            && let Some(Connects::Failed(why)) = connects(fd)
         {
             value.cast::<c_int>().write_unaligned(why.0);
             return got;

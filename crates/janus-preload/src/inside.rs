@@ -8,6 +8,9 @@ use libc::c_int;
 
 use crate::{carried, left, signals, watched};
 
+/// Words of a set of descriptors with numbers below 65,536: programs have few higher ones, and those of these kinds stay the kernel's.
+pub(crate) const FEW: usize = (1 << 16) / 64;
+
 thread_local! {
     /// How deep this thread is in Janus.
     static DEPTH: Cell<u32> = const { Cell::new(0) };

@@ -6,14 +6,14 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use janus_process::Numbers;
 use libc::c_int;
 
-use crate::inside::{Inside, is_inside};
-use crate::numbers::Numbers;
+use crate::inside::{FEW, Inside, is_inside};
 use crate::{settings, signals};
 
 /// Descriptors that had marks when they were last seen. Who takes them over looks again.
-static LEFT: Numbers = Numbers::none();
+static LEFT: Numbers<FEW> = Numbers::none();
 /// Whether there is one.
 static ANY: AtomicBool = AtomicBool::new(false);
 /// Held while they are taken over.
@@ -66,7 +66,8 @@ pub(crate) fn copied(fd: c_int, new: c_int) {
 pub(crate) fn take_over() {
     let _inside = Inside::enter();
     let _one_after_the_other = TAKES.lock().unwrap_or_else(PoisonError::into_inner);
-    let noted = LEFT.take();
+    let noted = LEFT.all();
+    noted.iter().for_each(|fd| LEFT.remove(*fd));
     // Numbers that were closed since, or given to something else, have no marks any more.
     let left = janus_process::marked(&noted);
     if !left.is_empty()

@@ -28,7 +28,6 @@ mod limits;
 mod listed;
 mod made;
 mod memory;
-mod numbers;
 mod raw;
 mod ready;
 mod real;

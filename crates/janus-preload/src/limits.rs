@@ -83,36 +83,13 @@ pub unsafe extern "C" fn prlimit(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn prlimit64(
-    pid: pid_t,
-    which: c_uint,
-    new: *const rlimit,
-    old: *mut rlimit,
-) -> c_int {
-    // SAFETY: as above.
-    unsafe { change(pid, which, new, old) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn setrlimit(which: c_uint, new: *const rlimit) -> c_int {
     // SAFETY: as above.
     unsafe { change(0, which, new, null_mut()) }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn setrlimit64(which: c_uint, new: *const rlimit) -> c_int {
-    // SAFETY: as above.
-    unsafe { change(0, which, new, null_mut()) }
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn getrlimit(which: c_uint, old: *mut rlimit) -> c_int {
-    // SAFETY: as above.
-    unsafe { change(0, which, null(), old) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn getrlimit64(which: c_uint, old: *mut rlimit) -> c_int {
     // SAFETY: as above.
     unsafe { change(0, which, null(), old) }
 }

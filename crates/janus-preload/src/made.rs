@@ -4,15 +4,14 @@
 
 use std::net::SocketAddr;
 
-use janus_process::{Connects, Errno, Result};
+use janus_process::{Connects, Errno, Numbers, Result};
 use libc::{c_int, sockaddr, socklen_t};
 
-use crate::inside::{self, Inside, is_inside, ours};
-use crate::numbers::Numbers;
+use crate::inside::{self, FEW, Inside, is_inside, ours};
 use crate::{choice, left, real, signals, watched};
 
 /// Sockets of TCP's that were made so. One that was closed may be among them.
-static MADE: Numbers = Numbers::none();
+static MADE: Numbers<FEW> = Numbers::none();
 
 /// A socket of TCP's was made.
 pub(crate) fn note(fd: c_int) {

@@ -1,12 +1,12 @@
 //! Second names of glibc's functions: a program that was linked with one goes past the first.
 
 use libc::{
-    c_int, c_void, fd_set, iovec, nfds_t, off_t, pollfd, size_t, sockaddr, socklen_t, ssize_t,
-    timeval,
+    c_int, c_uint, c_void, fd_set, iovec, nfds_t, off_t, pid_t, pollfd, rlimit, size_t, sockaddr,
+    socklen_t, ssize_t, timeval,
 };
 
 use crate::inside::is_ours_to_use;
-use crate::{bytes, descriptors, life, ready, real};
+use crate::{bytes, descriptors, life, limits, ready, real};
 
 macro_rules! twins {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty = $first:path;)*) => {$(
@@ -31,6 +31,9 @@ twins! {
     __send(fd: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t = bytes::send;
     __poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = ready::poll;
     __select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int = ready::select;
+    prlimit64(pid: pid_t, which: c_uint, new: *const rlimit, old: *mut rlimit) -> c_int = limits::prlimit;
+    setrlimit64(which: c_uint, new: *const rlimit) -> c_int = limits::setrlimit;
+    getrlimit64(which: c_uint, old: *mut rlimit) -> c_int = limits::getrlimit;
     preadv64v2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t = preadv2;
     pwritev64v2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t = pwritev2;
 }

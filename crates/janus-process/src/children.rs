@@ -13,7 +13,6 @@ use std::sync::{MutexGuard, PoisonError};
 use janus::{Handle, Permit};
 use janus_posix::abi;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{DupFlags, ioctl_fionbio};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, UCred, shutdown,
@@ -483,10 +482,7 @@ impl Child {
         let nonblocking = match ours.has(first.fd) {
             true => first.nonblocking,
             // It was claimed, and may have been changed since.
-            false => {
-                let flags = fcntl_getfl(kernel::named(first.fd)?).map_err(errno)?;
-                flags.contains(OFlags::NONBLOCK)
-            }
+            false => kernel::is_nonblocking(first.fd)?,
         };
         let (mark, other) = legacy::mark(text)?;
         ioctl_fionbio(&mark, nonblocking).map_err(errno)?;

@@ -3,11 +3,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use rustix::io::{DupFlags, FdFlags, dup, fcntl_dupfd_cloexec, fcntl_getfd, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
+use crate::numbers::Numbers;
 use crate::own::{self, Own};
 use crate::{Errno, Result, errno, kernel};
 
@@ -22,7 +23,7 @@ struct Open {
 }
 
 /// Marks of the descriptors that are ours, read without the core's lock.
-pub(crate) struct Ours(Box<[AtomicU64]>);
+pub(crate) struct Ours(Numbers<Box<[AtomicU64]>>);
 
 /// The table; changed with the core's lock held.
 pub(crate) struct Descriptors {
@@ -36,42 +37,27 @@ pub(crate) struct Descriptors {
 
 impl Ours {
     pub(crate) fn none() -> Ours {
-        Ours((0..FDS_MAX / 64).map(|_| AtomicU64::new(0)).collect())
+        Ours(Numbers::with_room(FDS_MAX / 64))
     }
 
     #[inline]
     pub(crate) fn has(&self, fd: RawFd) -> bool {
-        own::bit(&self.0, fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+        self.0.has(fd)
     }
 
-    /// In a forked child: a mark that is not true any more.
+    /// It is not, or, in a forked child, not any more.
     pub(crate) fn is_not(&self, fd: RawFd) {
-        self.set(fd, false);
+        self.0.remove(fd);
     }
 
-    /// In a forked child: a mark that is true again.
+    /// It is, or, in a forked child, is again.
     pub(crate) fn is(&self, fd: RawFd) {
-        self.set(fd, true);
+        self.0.add(fd);
     }
 
     /// All of them.
     pub(crate) fn none_from_to(&self, first: RawFd, last: RawFd) {
-        let words = first.max(0) as usize / 64..self.0.len().min(last.max(0) as usize / 64 + 1);
-        for at in words {
-            let marked = self.0[at].load(Ordering::Relaxed) != 0;
-            let numbers = (at as RawFd * 64..).take(if marked { 64 } else { 0 });
-            let gone = numbers.filter(|fd| (first..=last).contains(fd));
-            gone.for_each(|fd| self.set(fd, false));
-        }
-    }
-
-    fn set(&self, fd: RawFd, ours: bool) {
-        if let Some((word, bit)) = own::bit(&self.0, fd) {
-            match ours {
-                true => word.fetch_or(bit, Ordering::Relaxed),
-                false => word.fetch_and(!bit, Ordering::Relaxed),
-            };
-        }
+        self.0.remove_from_to(first, last);
     }
 }
 
@@ -156,7 +142,7 @@ impl Descriptors {
             // The number is the new one's.
             std::mem::forget(stale.fd);
         }
-        ours.set(number, true);
+        ours.is(number);
         number
     }
 
@@ -181,7 +167,7 @@ impl Descriptors {
             .ok()
             .and_then(|fd| self.open.get_mut(fd));
         let open = place.and_then(Option::take).ok_or(Errno::EBADF)?;
-        ours.set(fd, false);
+        ours.is_not(fd);
         let names = &mut self.names[open.socket as usize];
         *names -= 1;
         let last = (*names == 0).then_some(open.socket);

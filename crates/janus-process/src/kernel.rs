@@ -8,6 +8,7 @@ use std::ptr::{from_ref, null};
 use std::time::Duration;
 
 use rustix::event::PollFlags;
+use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::DupFlags;
 use rustix::net::{getsockname, sockopt};
 
@@ -45,6 +46,12 @@ pub(crate) fn duplicate_to(fd: impl AsFd, new: RawFd, flags: DupFlags) -> Result
 pub(crate) fn closes_on_exec(fd: RawFd) -> bool {
     let flags = named(fd).and_then(|fd| rustix::io::fcntl_getfd(fd).map_err(errno));
     flags.is_ok_and(|flags| flags.contains(rustix::io::FdFlags::CLOEXEC))
+}
+
+/// Whether calls at a descriptor of the program's do not wait.
+pub(crate) fn is_nonblocking(fd: RawFd) -> Result<bool> {
+    let flags = fcntl_getfl(named(fd)?).map_err(errno)?;
+    Ok(flags.contains(OFlags::NONBLOCK))
 }
 
 /// Closes a number of the program's. A thread of it that closes it once more may have been first, which is its error and no reason to end.

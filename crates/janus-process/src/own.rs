@@ -2,7 +2,7 @@
 //! 0 to 2), and are known, so that a program that closes every number there is does not close them.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::io::fcntl_dupfd_cloexec;
@@ -10,6 +10,7 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::descriptors::FDS_MAX;
 use crate::kernel;
+use crate::numbers::Fixed;
 
 /// The lowest number that Janus takes for itself, where the process may have twice as many.
 const LEAST: RawFd = 300;
@@ -20,24 +21,13 @@ fn least() -> RawFd {
     half.map_or(LEAST, |half| half.min(LEAST))
 }
 
-/// A bit for each number. A process has one table of descriptors, whatever the number of cores in it.
-static OWN: [AtomicU64; FDS_MAX / 64] = [const { AtomicU64::new(0) }; FDS_MAX / 64];
-
-/// Place of a descriptor in a table with a bit for each number.
-#[inline]
-pub(crate) fn bit(table: &[AtomicU64], fd: RawFd) -> Option<(&AtomicU64, u64)> {
-    let fd = usize::try_from(fd).ok()?;
-    Some((table.get(fd / 64)?, 1 << (fd % 64)))
-}
-
-fn place(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
-    bit(&OWN, fd)
-}
+/// A process has one table of descriptors, whatever the number of cores in it.
+static OWN: Fixed<{ FDS_MAX / 64 }> = Fixed::none();
 
 /// Whether a descriptor is one that Janus works with.
 #[inline]
 pub(crate) fn is(fd: RawFd) -> bool {
-    place(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+    OWN.has(fd)
 }
 
 /// Files that Janus has open for long, and libraries of devices, by the kernel's names for them.
@@ -112,15 +102,11 @@ impl Drop for Own {
 
 /// A descriptor that is Janus's: a program that closes all that it has leaves it.
 pub(crate) fn note(fd: RawFd) {
-    if let Some((word, bit)) = place(fd) {
-        word.fetch_or(bit, Ordering::Relaxed);
-    }
+    OWN.add(fd);
 }
 
 pub(crate) fn forget(fd: RawFd) {
-    if let Some((word, bit)) = place(fd) {
-        word.fetch_and(!bit, Ordering::Relaxed);
-    }
+    OWN.remove(fd);
 }
 
 /// The process of which a thread brings Janus to life, and looks which descriptors that has opened; 0: none does. A child that is forked meanwhile has no
@@ -154,11 +140,7 @@ pub(crate) fn is_the_programs(fd: RawFd) {
 
 /// All of them, in their order.
 pub(crate) fn all() -> Vec<RawFd> {
-    let words = OWN.iter().zip((0..).step_by(64));
-    let some = words.filter(|(word, _)| word.load(Ordering::Relaxed) != 0);
-    some.flat_map(|(_, first)| first..first + 64)
-        .filter(|fd| is(*fd))
-        .collect()
+    OWN.all()
 }
 
 /// In a forked child: the others are closed. Their owners in memory are of no use there, and are never dropped.

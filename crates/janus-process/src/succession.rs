@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use janus::Seat;
 use janus_posix::abi;
-use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{DupFlags, fcntl_dupfd_cloexec, ioctl_fionbio};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
@@ -389,8 +388,7 @@ impl Process {
     pub fn take_over(&self, fds: &[RawFd], forked: bool) -> Result<()> {
         let mark = *fds.first().ok_or(Errno::EINVAL)?;
         let legacy = Legacy::read(mark)?;
-        let flags = fcntl_getfl(kernel::named(mark)?).map_err(errno)?;
-        let nonblocking = i32::from(flags.contains(OFlags::NONBLOCK));
+        let nonblocking = kernel::is_nonblocking(mark)?;
         let line = fcntl_dupfd_cloexec(kernel::named(mark)?, 0).map_err(errno)?;
         let line = Own::new(own::keep(line));
         let mut inner = self.core.lock();
@@ -399,7 +397,7 @@ impl Process {
         }
         let socket = inner.call(|sockets, _, now| {
             let socket = legacy.listen(sockets, now)?;
-            sockets.ioctl(socket, abi::FIONBIO, nonblocking)?;
+            sockets.ioctl(socket, abi::FIONBIO, nonblocking.into())?;
             Ok(socket)
         })?;
         self.core.counted.socket();

@@ -7,7 +7,6 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use rustix::event::PollFlags;
-use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{ioctl_fionbio, read};
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
@@ -61,11 +60,6 @@ impl Attempt {
     }
 }
 
-fn is_nonblocking(fd: RawFd) -> Result<bool> {
-    let flags = fcntl_getfl(kernel::named(fd)?).map_err(errno)?;
-    Ok(flags.contains(OFlags::NONBLOCK))
-}
-
 impl Child {
     /// `bind(2)`, if the place is Janus's and the socket is neither bound nor connected. `None`: it is the kernel's, and so if the parent is gone.
     pub fn binds(&mut self, fd: RawFd, at: SocketAddr) -> Option<Result<()>> {
@@ -81,7 +75,7 @@ impl Child {
     }
 
     fn bind(&mut self, fd: RawFd, wanted: &Legacy) -> Result<Option<()>> {
-        let nonblocking = is_nonblocking(fd)?;
+        let nonblocking = kernel::is_nonblocking(fd)?;
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let (hears, says) = socketpair(family, kind, SocketFlags::CLOEXEC, None).map_err(errno)?;
         if (self.tell_more(NEW, Word::Binds, &wanted.text(), &[says.as_fd()])).is_err() {
@@ -123,7 +117,7 @@ impl Child {
     }
 
     fn connect(&mut self, fd: RawFd, socket: i32, wanted: &Legacy) -> Result<Option<Attempt>> {
-        let nonblocking = is_nonblocking(fd)?;
+        let nonblocking = kernel::is_nonblocking(fd)?;
         let (mine, parents) = pair(None)?;
         Connects::give(wanted.local, &mine);
         let before = kernel::named(fd)?;
