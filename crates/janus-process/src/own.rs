@@ -30,6 +30,10 @@ pub(crate) fn is(fd: RawFd) -> bool {
     OWN.has(fd)
 }
 
+/// Held by each test that has descriptors of Janus's own. A program has one Janus, and what another opened while it began would be taken for its.
+#[cfg(test)]
+pub(crate) static BY_TURNS: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 /// Files that Janus has open for long, and libraries of devices, by the kernel's names for them.
 const FILES: [&str; 6] = [
     "/memfd:janus",

@@ -25,6 +25,7 @@ fn bound_to_a_taken_port(process: &Process) -> (RawFd, TcpListener) {
 
 #[test]
 fn a_port_that_was_only_chosen_gives_way() {
+    let _turn = own::BY_TURNS.lock();
     let process = Process::start(Runtime::builder().ignore_environment());
     let process = process.expect("a process");
     let (fd, taken) = bound_to_a_taken_port(&process);

@@ -210,6 +210,7 @@ mod tests {
 
     #[test]
     fn what_was_given_before_the_rest_is_heard_after_it() {
+        let _turn = own::BY_TURNS.lock();
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let line = || socketpair(family, kind, SocketFlags::CLOEXEC, None).unwrap();
         let own = |fd| Own::new(own::keep(fd));
