@@ -3,8 +3,10 @@
 use std::os::fd::BorrowedFd;
 
 use janus::Runtime;
+use janus_posix::abi;
 
 use super::*;
+use crate::own::{self, Own};
 
 /// Carried out as the pump does, as far as descriptors go.
 fn drops(told: Told) {
