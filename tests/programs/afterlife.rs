@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 
 use crate::prefork::openssh_for;
 use crate::running::Running;
@@ -67,10 +67,6 @@ fn server(world: &World, how: &str, port: u16) -> Running {
     server
 }
 
-fn process(of: &Running) -> Pid {
-    Pid::from_raw(of.id() as i32).expect("a process")
-}
-
 fn replaced(world: &World) -> Transcript {
     let mut server = server(world, "replaced", 7100);
     let mut first = Client::new(7100);
@@ -106,7 +102,7 @@ fn outlived(world: &World) -> Transcript {
         if how == "leaves" {
             said += &first.asked("nought");
         }
-        until_ended(process(&before));
+        until_ended(before.pid());
         let next = server(world, "serves", port);
         let mut second = Client::new(port);
         before.write(b"go on\n");
@@ -125,6 +121,53 @@ fn connections_outlive_the_program_that_accepted_them() {
     compare_by(Sockets::Member, &["/usr/bin/python3 --version"], outlived);
 }
 
+/// A worker has connections from before it had TCP of its own, and its parent is killed.
+fn worker(world: &World) -> Transcript {
+    let server = server(world, "works", 7100);
+    let mut first = Client::new(7100);
+    let mut said = first.asked("nought");
+    let mut second = Client::new(7100);
+    let mut ask = |from: usize| {
+        let lines = (from..from + 20).map(|at| {
+            let line = format!("{at}");
+            first.asked(&line) + &second.asked(&line)
+        });
+        lines.collect::<String>()
+    };
+    said += &ask(0);
+    world.kill(&server);
+    said += &ask(20);
+    said += &(first.ends() + &second.ends());
+    said + &server.end().to_string()
+}
+
+#[test]
+fn connections_of_a_worker_are_its_own() {
+    compare_by(Sockets::Member, &["/usr/bin/python3 --version"], worker);
+}
+
+/// A worker that has TCP of its own uses a connection together with a child of its.
+fn two_workers(world: &World) -> Transcript {
+    let server = server(world, "works_together", 7100);
+    let mut first = Client::new(7100);
+    let mut said = first.asked("nought");
+    let second = Client::new(7100);
+    for at in 0..20 {
+        said += &first.asked(&format!("{at}"));
+    }
+    said += &(first.ends() + &second.ends());
+    said + &server.end().to_string()
+}
+
+#[test]
+fn a_connection_that_two_workers_have_stays_where_both_reach_it() {
+    compare_by(
+        Sockets::Member,
+        &["/usr/bin/python3 --version"],
+        two_workers,
+    );
+}
+
 /// A session goes on while the server that has begun it is started again.
 fn sshd_is_restarted(world: &World) -> Transcript {
     let (config, client) = openssh_for(world);
@@ -139,7 +182,7 @@ fn sshd_is_restarted(world: &World) -> Transcript {
     session.write(b"one\n");
     session.says("one");
     server.signal(Signal::TERM);
-    until_ended(process(&server));
+    until_ended(server.pid());
     let next = world.start(&sshd);
     said += &world.peer_in_time(&with("echo again")).to_string();
     for line in ["two", "three"] {

@@ -161,9 +161,12 @@ impl Running {
         self.child.id()
     }
 
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
     pub fn signal(&self, signal: Signal) {
-        let pid = Pid::from_child(&self.child);
-        kill_process(pid, signal).expect("a process that has not been waited for");
+        kill_process(self.pid(), signal).expect("a process that has not been waited for");
     }
 
     /// Sends SIGTERM, and waits for the end.

@@ -11,10 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use crate::library;
 use crate::peers::LISTENER;
 use crate::running::{self, Running};
 use crate::support::privileged::{in_own_space, run, skip, tools};
+use crate::upgrade::until_ended;
 
 /// The address of the program under test.
 pub const PROGRAM: &str = "192.0.2.1";
@@ -45,6 +48,8 @@ pub struct World {
     pub sockets: Sockets,
     /// A directory for its files, gone with it.
     pub dir: PathBuf,
+    /// Programs that were killed.
+    killed: AtomicUsize,
 }
 
 impl Drop for World {
@@ -60,11 +65,23 @@ impl World {
         let name = format!("janus-programs-{}-{number}", std::process::id());
         let dir = std::env::temp_dir().join(name);
         fs::create_dir_all(&dir).expect("a temporary directory");
-        World { sockets, dir }
+        let killed = AtomicUsize::new(0);
+        World {
+            sockets,
+            dir,
+            killed,
+        }
     }
 
     pub fn is_janus(&self) -> bool {
         self.sockets != Sockets::Kernel
+    }
+
+    /// Kills a program, and waits until it is gone.
+    pub fn kill(&self, program: &Running) {
+        self.killed.fetch_add(1, Ordering::Relaxed);
+        program.signal(Signal::KILL);
+        until_ended(program.pid());
     }
 
     /// Devices and addresses of this thread's namespace.
@@ -284,7 +301,8 @@ fn transcript(
         let said = scenario(&world);
         if let Some(daemon) = daemon {
             let ended = daemon.terminated().well();
-            assert!(ended.out.contains("0 died, 0 cut off"), "{ended}");
+            let ends = format!(" {} died, 0 cut off", world.killed.load(Ordering::Relaxed));
+            assert!(ended.out.contains(&ends), "{ended}");
         }
         let kernels = watch.end();
         assert!(

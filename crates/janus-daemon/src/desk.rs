@@ -122,7 +122,11 @@ impl Switch {
                     if let Some(port) = member.claims.remove(&number) {
                         self.ports.release(slot, port);
                     }
-                    member.say(&Message::Released { number })?;
+                    member.say(&Message::Heard { number })?;
+                }
+                Received::Message(Message::Has { number, ends }, _) => {
+                    self.has(slot, member, ends);
+                    member.say(&Message::Heard { number })?;
                 }
                 Received::Message(Message::Moves { process }, fds) => {
                     member.moves(process, fds)?;

@@ -39,10 +39,8 @@ impl<K: Hash + Eq> Table<K> {
         }
     }
 
-    fn remove(&mut self, key: &K) {
-        if self.young.remove(key).is_none() {
-            self.old.remove(key);
-        }
+    fn remove(&mut self, key: &K) -> Option<MacAddr> {
+        (self.young.remove(key)).or_else(|| self.old.remove(key))
     }
 
     fn len(&self) -> usize {
@@ -63,16 +61,29 @@ impl Flows {
         flags.intersects(TURNS) || self.follows && flags.contains(Flags::PSH)
     }
 
+    /// A connection of another member's.
+    pub(crate) fn put(&mut self, (key, mac): Flow) {
+        match key {
+            FlowKey::V4(key) => self.v4.put(key, mac),
+            FlowKey::V6(key) => self.v6.put(key, mac),
+        }
+    }
+
+    /// One that is another member's from now on.
+    pub(crate) fn take(&mut self, key: &FlowKey) -> Option<MacAddr> {
+        match key {
+            FlowKey::V4(key) => self.v4.remove(key),
+            FlowKey::V6(key) => self.v6.remove(key),
+        }
+    }
+
     /// Takes note of such a segment. A FIN is as good as an end: its peer waits for nothing more.
     pub(crate) fn note(&mut self, (key, mac): Flow, flags: Flags, counters: &Counters) {
         if flags.intersects(Flags::FIN.union(Flags::RST)) {
             return self.forget(&key, counters);
         }
         let before = self.len();
-        match key {
-            FlowKey::V4(key) => self.v4.put(key, mac),
-            FlowKey::V6(key) => self.v6.put(key, mac),
-        }
+        self.put((key, mac));
         // One more, or fewer by all that were too old.
         let after = self.len();
         counters.begun.add(after.saturating_sub(before) as u64);
@@ -82,10 +93,7 @@ impl Flows {
     /// The connection has been reset.
     pub(crate) fn forget(&mut self, key: &FlowKey, counters: &Counters) {
         let before = self.len();
-        match key {
-            FlowKey::V4(key) => self.v4.remove(key),
-            FlowKey::V6(key) => self.v6.remove(key),
-        }
+        self.take(key);
         counters.ended.add((before - self.len()) as u64);
     }
 
@@ -142,6 +150,19 @@ mod tests {
         assert_eq!((flows.len(), counted(&counters)), (2, 2));
         let left: Vec<_> = flows.drain().collect();
         assert_eq!(left, [(key(2, false), AT), (key(2, true), AT)]);
+    }
+
+    #[test]
+    fn one_that_is_anothers_now_is_counted_once() {
+        let (mut flows, mut others, counters) =
+            (Flows::default(), Flows::default(), Counters::default());
+        for v6 in [false, true] {
+            others.note((key(1, v6), AT), Flags::SYN, &counters);
+            let known = others.take(&key(1, v6)).expect("it is known");
+            flows.put((key(1, v6), known));
+            assert_eq!(others.take(&key(1, v6)), None);
+        }
+        assert_eq!((flows.len(), others.len(), counted(&counters)), (2, 0, 2));
     }
 
     #[test]

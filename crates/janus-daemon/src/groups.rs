@@ -256,6 +256,15 @@ impl Groups {
         stray.or_else(|| group.home(self.class(flow)))
     }
 
+    /// A member of the port's group says that it has a flow. False: it is none of it.
+    pub(crate) fn is_at(&mut self, flow: &FlowKey, slot: Slot) -> bool {
+        let may = self.has(flow.local_port(), slot);
+        if may {
+            self.strays.put(*flow, Stray::at(slot));
+        }
+        may
+    }
+
     /// Where a segment goes that `by` has no use for: to who has not been asked yet. At last it goes to where a new one would, for good: there
     /// it is answered as what belongs to no connection. `opens`: it asks for a connection, and `by` has just closed its listener.
     pub(crate) fn next(&mut self, by: Slot, flow: &FlowKey, opens: bool) -> Option<Way> {
@@ -401,6 +410,21 @@ mod tests {
         assert!(!groups.is_heard(80));
         assert!(groups.join(80, 1, 101, &next, false));
         assert_eq!(groups.next(1, &flow, false).map(|it| it.slot), Some(0));
+    }
+
+    #[test]
+    fn who_has_it_has_said_so_and_is_found_though_it_was_asked_in_vain_before() {
+        let mut groups = group(&[0, 1, 2]);
+        let flow = flow(9);
+        let first = groups.way(&flow).expect("a member");
+        let second = groups.next(first, &flow, false).expect("another").slot;
+        let third = groups.next(second, &flow, false).expect("the last").slot;
+        assert!(groups.is_at(&flow, first));
+        assert_eq!(groups.way(&flow), Some(first));
+        let back = groups.next(third, &flow, false).expect("it is known");
+        assert_eq!((back.slot, back.returns), (first, true));
+        assert!(!groups.is_at(&flow, 3), "it is none of them");
+        assert_eq!(groups.way(&flow), Some(first));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use janus_shm::Descriptor;
@@ -228,6 +229,19 @@ impl Switch {
             member.flows.forget(key, &self.counters);
         }
         self.resets.is_over(key, &self.counters);
+    }
+
+    /// A connection of a group has moved to this member from another of it.
+    pub(crate) fn has(&mut self, slot: Slot, member: &mut Member, ends: (SocketAddr, SocketAddr)) {
+        let (local, peer) = ends;
+        let Some(flow) = FlowKey::new(peer, local) else {
+            return;
+        };
+        if self.ports.groups.is_at(&flow, slot) {
+            let mut others = self.members[..self.places].iter_mut().flatten();
+            let known = others.find_map(|it| it.flows.take(&flow));
+            let _ = known.map(|mac| member.flows.put((flow, mac)));
+        }
     }
 
     /// Looks whether the keeper resets the peer of a member that is gone.

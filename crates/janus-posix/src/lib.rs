@@ -17,6 +17,7 @@ mod epoll;
 mod errno;
 mod family;
 pub mod frames;
+mod handover;
 mod host;
 mod ignored_options;
 mod lent;
@@ -39,6 +40,7 @@ mod zero_copy;
 
 pub use epoll::EpollEvent;
 pub use errno::Errno;
+pub use handover::Ends;
 pub use host::{Host, ORIGIN, Sent, Whose};
 pub use lent::Received;
 pub use moving::Stranded;

@@ -31,7 +31,7 @@ pub struct Files {
     /// Slots that were waited for and on which something happened.
     pub(crate) woken: VecDeque<u32>,
     pub(crate) shared: SharedOptions,
-    taken: PortIndex,
+    pub(crate) taken: PortIndex,
     /// Options that every new socket begins with.
     defaults: SocketOptions,
 }
@@ -167,7 +167,7 @@ impl Sockets<'_> {
     }
 
     /// Where a socket is, if it has a port.
-    fn standing(&self, fd: i32) -> Option<(u16, Place)> {
+    pub(crate) fn standing(&self, fd: i32) -> Option<(u16, Place)> {
         let socket = self.files.table.peek(fd).ok()?;
         let bound = socket.bound.as_deref().copied();
         let chosen = bound.is_some();
@@ -433,7 +433,7 @@ impl Sockets<'_> {
     }
 
     /// The state of a socket's connection changed what the stack's wake-ups should reach.
-    fn rearm(&mut self, fd: i32) {
+    pub(crate) fn rearm(&mut self, fd: i32) {
         if let Ok(slot) = slot_of(fd) {
             self.arm(slot);
         }

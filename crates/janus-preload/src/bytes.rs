@@ -6,7 +6,13 @@ use libc::{
 };
 
 use crate::inside::{is_ours_to_use, ours};
-use crate::{handed, real};
+use crate::{claimed, handed, real};
+
+/// Whether bytes that are moved by a descriptor are Janus's.
+#[inline]
+pub(crate) fn is_ours_to_move(fd: c_int) -> bool {
+    is_ours_to_use(fd) || claimed::comes(fd)
+}
 
 /// A function of libc's that is asked whose its first argument is.
 macro_rules! by_descriptor {
@@ -15,7 +21,7 @@ macro_rules! by_descriptor {
         pub unsafe extern "C" fn $name(fd: c_int, $($argument: $type),*) -> $result {
             // SAFETY: the caller keeps the contract of libc's function of this name.
             unsafe {
-                match is_ours_to_use(fd) {
+                match is_ours_to_move(fd) {
                     true => ours(|| $ours(fd, $($argument),*)),
                     false => real::$name(fd, $($argument),*),
                 }
@@ -45,7 +51,7 @@ by_descriptor! {
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the caller keeps sendmsg's contract.
     unsafe {
-        match is_ours_to_use(fd) {
+        match is_ours_to_move(fd) {
             true => ours(|| bytes::sendmsg(fd, message, flags)),
             false => handed::sendmsg(fd, message, flags),
         }

@@ -94,6 +94,11 @@ fn to_the_kernel(process: &Process, fd: c_int) -> Result<()> {
 pub(crate) fn from_the_kernel(process: &Process, fd: c_int) -> Result<()> {
     let domain = option(fd, libc::SO_DOMAIN)?;
     let new = process.socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0)?;
+    takes_place(process, new, fd)
+}
+
+/// Puts a socket of Janus's, `new`, in the place of what the kernel has there, with the options that this was given.
+pub(crate) fn takes_place(process: &Process, new: c_int, fd: c_int) -> Result<()> {
     let becomes = || {
         given(|given| {
             for Given { level, name, value } in given.get(&fd).into_iter().flatten() {

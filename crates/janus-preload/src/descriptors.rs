@@ -5,7 +5,7 @@ use libc::{c_int, c_uint, c_ulong, c_void};
 
 use crate::choice;
 use crate::inside::{self, Inside, is_ours, ours};
-use crate::{left, made, real};
+use crate::{claimed, left, made, real};
 
 /// CLOSE_RANGE_CLOEXEC.
 const ONLY_ON_EXEC: c_int = 4;
@@ -21,6 +21,7 @@ pub extern "C" fn close(fd: c_int) -> c_int {
         false if inside::is_kept(fd) => janus_c::fail(janus_process::Errno::EBADF),
         false => {
             made::forget(fd);
+            claimed::forget(fd);
             // SAFETY: the call takes a number.
             let closed = unsafe { real::close(fd) };
             if let (0, Some(process)) = (closed, inside::process()) {
@@ -35,9 +36,12 @@ pub extern "C" fn close(fd: c_int) -> c_int {
 /// The program's descriptors in the range go; those that Janus works with stay, as a file of its own would be closed under it.
 #[unsafe(no_mangle)]
 pub extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let number = |fd| c_int::try_from(fd).unwrap_or(c_int::MAX);
+    if flags & ONLY_ON_EXEC == 0 {
+        claimed::forget_between(number(first), number(last));
+    }
     let Some(process) = inside::process() else {
         if flags & ONLY_ON_EXEC == 0 {
-            let number = |fd| c_int::try_from(fd).unwrap_or(c_int::MAX);
             inside::child_closes(number(first), number(last));
         }
         // SAFETY: the call takes numbers.
@@ -89,6 +93,7 @@ pub extern "C" fn closefrom(first: c_int) {
 #[unsafe(no_mangle)]
 pub extern "C" fn dup(fd: c_int) -> c_int {
     inside::claim(fd);
+    claimed::forget(fd);
     made::is_used(fd, || made::name(fd));
     match is_ours(fd) {
         true => ours(|| calls::duplicate(fd, 0, false)),
@@ -132,6 +137,8 @@ fn replace(fd: c_int, new: c_int, flags: c_int, kernels: impl FnOnce() -> c_int)
     };
     made::is_used(fd, || made::name(fd));
     made::forget(new);
+    claimed::forget(fd);
+    claimed::forget(new);
     let Some(process) = inside::process() else {
         inside::claim(fd);
         if fd != new {
@@ -196,6 +203,7 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void)
     }
     let duplicates = [libc::F_DUPFD, libc::F_DUPFD_CLOEXEC].contains(&command);
     if duplicates {
+        claimed::forget(fd);
         made::is_used(fd, || made::name(fd));
     }
     match is_ours(fd) && KNOWN.contains(&command) {

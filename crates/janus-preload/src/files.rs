@@ -4,6 +4,7 @@ use janus_c::bytes;
 use janus_process::Errno;
 use libc::{c_int, c_uint, c_void, off_t, off64_t, size_t, ssize_t};
 
+use crate::bytes::is_ours_to_move;
 use crate::choice;
 use crate::inside::{Inside, is_inside, is_ours_to_use};
 use crate::real;
@@ -18,7 +19,7 @@ pub unsafe extern "C" fn sendfile(
     offset: *mut off_t,
     count: size_t,
 ) -> ssize_t {
-    if is_inside() || !is_ours_to_use(out) {
+    if is_inside() || !is_ours_to_move(out) {
         // SAFETY: the caller keeps sendfile's contract.
         return unsafe { real::sendfile(out, from, offset, count) };
     }

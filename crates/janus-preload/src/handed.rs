@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use libc::{c_int, msghdr, posix_spawn_file_actions_t, ssize_t};
 
 use crate::inside::{self, Inside, is_ours};
-use crate::real;
+use crate::{claimed, real};
 
 /// Ends that go together: one for each socket, whatever the number of its names.
 #[derive(Default)]
@@ -19,6 +19,7 @@ impl Handed {
     /// The descriptor that goes in the place of this one. A socket that is no connection of ours goes as what it is to the kernel.
     fn instead_of(&mut self, fd: c_int) -> c_int {
         inside::claim(fd);
+        claimed::forget(fd);
         let Some(process) = inside::process().filter(|process| process.has(fd)) else {
             return fd;
         };
@@ -97,7 +98,10 @@ pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(
             spawned(|all| all.insert(actions.addr(), handed));
             end
         }
-        false => fd,
+        false => {
+            claimed::forget(fd);
+            fd
+        }
     };
     // SAFETY: the caller keeps the contract of libc's function of this name, here and below.
     unsafe { real::posix_spawn_file_actions_adddup2(actions, from, new) }

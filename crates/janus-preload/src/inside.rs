@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use janus_process::{Process, interrupts};
 use libc::c_int;
 
-use crate::{carried, left, signals, watched};
+use crate::{carried, claimed, left, signals, watched};
 
 /// Words of a set of descriptors with numbers below 65,536: programs have few higher ones, and those of these kinds stay the kernel's.
 pub(crate) const FEW: usize = (1 << 16) / 64;
@@ -92,6 +92,7 @@ pub(crate) fn has_accepted(listener: c_int, connection: c_int) {
     if !ours(|| janus_c::process::may_serve(listener)) {
         return;
     }
+    claimed::note(connection);
     let last = LAST.swap(connection, Ordering::Relaxed);
     if process().is_some() || last != connection && carried::is_there(last) {
         serves(listener);
@@ -116,6 +117,7 @@ pub(crate) fn serves(listener: c_int) -> bool {
 pub(crate) extern "C" fn before_fork() {
     if !is_inside() {
         takes_its_parents_place();
+        claimed::forget_all();
     }
     core::mem::forget(Inside::enter());
 }

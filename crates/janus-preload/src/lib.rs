@@ -15,6 +15,7 @@ mod adopted;
 mod bytes;
 mod carried;
 mod choice;
+mod claimed;
 mod cloned;
 mod descriptors;
 mod ends;

@@ -3,10 +3,8 @@
 use janus_c::calls;
 use libc::{c_int, c_void, sockaddr, socklen_t};
 
-use crate::carried;
-use crate::choice;
 use crate::inside::{self, Inside, is_inside, is_ours_to_use, ours};
-use crate::{left, made, real};
+use crate::{carried, choice, claimed, left, made, real};
 
 #[unsafe(no_mangle)]
 pub extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
@@ -94,7 +92,7 @@ pub unsafe extern "C" fn accept(fd: c_int, name: *mut sockaddr, len: *mut sockle
     // SAFETY: the caller keeps accept's contract.
     unsafe {
         match is_ours_to_use(fd) {
-            true => ours(|| calls::accept4(fd, name, len, 0)),
+            true => accept4_ours(fd, name, len, 0),
             false => carried::accept4(fd, name, len, 0),
         }
     }
@@ -110,10 +108,23 @@ pub unsafe extern "C" fn accept4(
     // SAFETY: the caller keeps accept4's contract.
     unsafe {
         match is_ours_to_use(fd) {
-            true => ours(|| calls::accept4(fd, name, len, flags)),
+            true => accept4_ours(fd, name, len, flags),
             false => carried::accept4(fd, name, len, flags),
         }
     }
+}
+
+/// A connection that is accepted may be one that another process carries.
+///
+/// # Safety
+/// accept4's contract.
+unsafe fn accept4_ours(fd: c_int, name: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+    // SAFETY: the caller keeps the contract.
+    let got = ours(|| unsafe { calls::accept4(fd, name, len, flags) });
+    if got >= 0 && !inside::is_ours(got) {
+        claimed::note(got);
+    }
+    got
 }
 
 #[unsafe(no_mangle)]
@@ -160,7 +171,8 @@ pub unsafe extern "C" fn setsockopt(
         if !is_ours_to_use(fd) {
             let set = carried::setsockopt(fd, level, name, value, len);
             // A forked child asks the kernel for them when it has to.
-            if set == 0 && !is_inside() && made::may_be(fd) && !inside::is_forked() {
+            let is_made = made::may_be(fd) && !inside::is_forked();
+            if set == 0 && !is_inside() && (is_made || claimed::may_be(fd)) {
                 note_option(fd, level, name, value, len);
             }
             return set;

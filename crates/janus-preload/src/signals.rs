@@ -12,7 +12,7 @@ use libc::{c_int, c_void, sigaction as Action, sighandler_t, siginfo_t, sigset_t
 
 use crate::inside::{self, is_inside};
 use crate::memory::{self, Handling};
-use crate::{adopted, ends, real};
+use crate::{adopted, claimed, ends, real};
 
 /// Signals are numbered from 1 to this.
 const SIGNALS: usize = 64;
@@ -220,6 +220,7 @@ pub(crate) fn begin() {
 extern "C" fn in_child() {
     memory::in_child();
     adopted::forget();
+    claimed::has_no_thread();
     inside::after_fork();
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use libc::{FILE, c_char, c_int, c_void, size_t, ssize_t};
 
 use crate::inside::{self, Inside, is_ours_to_use};
-use crate::{bytes, descriptors, real};
+use crate::{bytes, claimed, descriptors, real};
 
 /// Functions of a stream (`cookie_io_functions_t`).
 #[repr(C)]
@@ -58,6 +58,7 @@ unsafe extern "C" fn close(cookie: *mut c_void) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     if !is_ours_to_use(fd) {
+        claimed::forget(fd);
         // SAFETY: the caller keeps fdopen's contract.
         return unsafe { real::fdopen(fd, mode) };
     }

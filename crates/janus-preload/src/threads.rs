@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use libc::{c_int, pthread_attr_t, pthread_t, sigset_t};
 
 use crate::inside::{Inside, is_inside};
-use crate::real;
+use crate::{claimed, real};
 
 type Start = extern "C" fn(*mut c_void) -> *mut c_void;
 
@@ -33,6 +33,7 @@ pub unsafe extern "C" fn pthread_create(
     // SAFETY: the caller keeps pthread_create's contract.
     unsafe {
         if !is_inside() {
+            claimed::has_thread();
             return real::pthread_create(thread, attributes, start, argument);
         }
         let it = Box::into_raw(Box::new(Begin { start, argument }));

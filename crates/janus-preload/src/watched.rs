@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use libc::{c_int, epoll_event};
 
 use crate::inside::Inside;
-use crate::{inside, made, ready, real};
+use crate::{claimed, inside, made, ready, real};
 
 struct Watch {
     instance: c_int,
@@ -27,7 +27,11 @@ fn watches() -> MutexGuard<'static, Vec<Watch>> {
 /// The event is null or there.
 #[inline]
 pub(crate) unsafe fn note(instance: c_int, op: c_int, fd: c_int, event: *const epoll_event) {
-    if !inside::is_inside() && (made::may_be(fd) || inside::is_forked() && inside::may_follow(fd)) {
+    let may_become = || {
+        let is_listener = || inside::is_forked() && inside::may_follow(fd);
+        made::may_be(fd) || claimed::may_be(fd) || is_listener()
+    };
+    if !inside::is_inside() && may_become() {
         let _inside = Inside::enter();
         let mut all = watches();
         all.retain(|it| (it.instance, it.fd) != (instance, fd));

@@ -109,6 +109,14 @@ pub(crate) fn has_hung_up(end: BorrowedFd<'_>) -> bool {
     look(&mut polled).is_ok() && polled[0].seen.contains(PollFlags::HUP)
 }
 
+/// Whether the other end of a pair has read all that was written to this one.
+pub(crate) fn is_all_read(end: BorrowedFd<'_>) -> bool {
+    let mut unread: libc::c_int = 0;
+    // SAFETY: there is room for the number.
+    let told = unsafe { libc::ioctl(end.as_raw_fd(), libc::TIOCOUTQ, &mut unread) };
+    told == 0 && unread == 0
+}
+
 /// The name of a socket of the kernel's TCP that has been neither bound nor connected, which says no more than its family. `None`: the descriptor is none.
 pub fn unused_tcp(fd: RawFd) -> Option<SocketAddr> {
     let fd = named(fd).ok()?;

@@ -19,6 +19,7 @@ use crate::poll::Polled;
 use crate::process::Process;
 use crate::{Errno, Result, errno, own};
 
+mod claim;
 mod connecting;
 mod gate;
 mod names;

@@ -49,7 +49,7 @@ fn add(count: &AtomicU64, bytes: usize) {
 pub struct Traffic {
     /// Sockets made or accepted.
     pub sockets: u64,
-    /// Connections that were established, from either side.
+    /// Connections that were established, from either side, or claimed from another process. One that has gone to another is of that.
     pub connections: u64,
     /// Bytes that the program received; those it peeked at are not counted.
     pub received: u64,
@@ -78,7 +78,8 @@ impl Process {
         let counted = &self.core.counted;
         let connections = self.core.call(|sockets, _, _| {
             let counters = sockets.stack().counters();
-            Ok(counters.accepted + counters.connected)
+            let came = counters.accepted + counters.connected + counters.adopted;
+            Ok(came.saturating_sub(counters.detached))
         });
         Traffic {
             sockets: counted.sockets.load(Ordering::Relaxed),

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 pub use network::{NAME_SERVERS_MAX, Network, ROUTES_MAX};
 
 /// The version of these messages, and of when whom a ring wakes.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 /// Bytes of the longest message.
 pub(crate) const LEN_MAX: usize = 2_560;
 /// Bytes of the longest name.
@@ -175,10 +175,18 @@ pub enum Message {
     },
     /// From the daemon: the addresses of its device, which may be others than before.
     Network(Network),
-    /// From the daemon: it has heard of a release. What opens connections there comes to this member no more, unless it is in its rings already.
-    Released {
-        /// Of which claim.
+    /// From the daemon: it has heard of a release, and what opens connections there comes to this member no more, unless it is in its rings already. Or it
+    /// has heard where a connection is.
+    Heard {
+        /// Of which claim, or which word.
         number: u32,
+    },
+    /// From a member: a connection is here that another of its group had.
+    Has {
+        /// Its own number for the word, which the answer names.
+        number: u32,
+        /// The connection's end here, and its peer's.
+        ends: (SocketAddr, SocketAddr),
     },
     /// From a member: it goes on in another process. One end of a line comes with it, whose other end is that process's.
     Moves {
@@ -418,7 +426,14 @@ impl Message {
             }
             Message::Leave { keeps } => out.put([10, (*keeps).into()]),
             Message::Network(it) => out.network(it),
-            Message::Released { number } => out.put([12]).put(number.to_le_bytes()),
+            Message::Heard { number } => out.put([12]).put(number.to_le_bytes()),
+            Message::Has {
+                number,
+                ends: (local, peer),
+            } => {
+                let out = out.put([14]).put(number.to_le_bytes());
+                out.address(*local).address(*peer)
+            }
             Message::Moves { process } => out.put([13]).put(process.to_le_bytes()),
         };
         out.0
@@ -487,11 +502,15 @@ impl Message {
                 keeps: from.bool()?,
             },
             11 => Message::Network(from.network()?),
-            12 => Message::Released {
+            12 => Message::Heard {
                 number: from.u32()?,
             },
             13 => Message::Moves {
                 process: from.u32()?,
+            },
+            14 => Message::Has {
+                number: from.u32()?,
+                ends: (from.address()?, from.address()?),
             },
             _ => return Err(Malformed),
         };

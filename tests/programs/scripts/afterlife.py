@@ -1,6 +1,8 @@
 # A server that ends, or becomes another program, while its connections are used: afterlife.py HOW ADDRESS PORT
 import array
 import os
+import selectors
+import signal
 import socket
 import sys
 
@@ -51,6 +53,50 @@ def replaces(listener, first):
         while answers(other, b"the second program"):
             pass
         other.close()
+
+
+# Its child serves two at once, and has them for itself: its parent may be killed.
+def works(at):
+    listener = listens(at)
+    if os.fork():
+        signal.pause()
+    first, _ = listener.accept()
+    first.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    answers(first, b"a worker")
+    both = selectors.DefaultSelector()
+    both.register(first, selectors.EVENT_READ, "first")
+    second, _ = listener.accept()
+    both.register(second, selectors.EVENT_READ, "second")
+    asked = 0
+    while both.get_map():
+        for key, _ in both.select():
+            it, name = key.fileobj, key.data
+            asked += 1
+            state = (name, it.getsockname(), it.gettimeout(), it.get_inheritable())
+            # Of one that is carried it is never told.
+            nodelay = asked > 40 and it.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            if not answers(it, f"{state} {nodelay}".encode()):
+                both.unregister(it)
+                it.close()
+
+
+# Its child and a child of that take turns at a connection, once the first has more of them.
+def works_together(at):
+    listener = listens(at)
+    if child := os.fork():
+        os.waitpid(child, 0)
+        return
+    first, _ = listener.accept()
+    answers(first, b"a worker")
+    second, _ = listener.accept()
+    mine, its = socket.socketpair()
+    name, turns = (b"a worker", mine) if os.fork() else (b"its child", its)
+    if name == b"its child":
+        turns.recv(1)
+    while answers(first, name):
+        turns.send(b".")
+        turns.recv(1)
+    turns.send(b".")
 
 
 # Its child goes on with the connection.

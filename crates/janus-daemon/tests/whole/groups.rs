@@ -413,6 +413,40 @@ fn one_that_turns_everything_back_loses_no_connection_of_another() {
 }
 
 #[test]
+fn who_says_that_anothers_connections_are_here_takes_none_of_them() {
+    let world = World::new("claims");
+    let one = world.member_of("web", 80, "one");
+    let alone = world.member(81, "alone");
+    let all: Vec<Call> = [calls(&world, 80, 10), calls(&world, 81, 10)]
+        .into_iter()
+        .flatten()
+        .collect();
+    let mut liar = Bare::new(&world.socket);
+    liar.joins();
+    // All that there may be.
+    for number in 1_024..=65_535_u32 {
+        for port in [80, 81] {
+            let local = ([192, 0, 2, 1], port).into();
+            let peer = ([192, 0, 2, 2], number as u16).into();
+            let ends = (local, peer);
+            liar.says(&Message::Has { number, ends }, &[]);
+        }
+        if number % 16 == 15 {
+            for number in number - 15..=number {
+                for _ in 0..2 {
+                    assert_eq!(liar.hears(), Some(Message::Heard { number }));
+                }
+            }
+        }
+    }
+    go_on(&all, "whoever says so");
+    hang_up(all);
+    liar.leaves();
+    end([one, alone]);
+    assert_eq!(world.ends().cut_off.get(), 0);
+}
+
+#[test]
 fn who_is_told_that_its_release_was_heard_gets_no_new_connection() {
     let world = World::new("heard");
     let one = world.member_of("web", 80, "one");
@@ -422,7 +456,7 @@ fn who_is_told_that_its_release_was_heard_gets_no_new_connection() {
         panic!("it may have the port");
     };
     bare.says(&Message::Release { number }, &[]);
-    assert_eq!(bare.hears(), Some(Message::Released { number }));
+    assert_eq!(bare.hears(), Some(Message::Heard { number }));
     // Half of them would be its.
     let all = calls(&world, 80, 30);
     assert_eq!(bare.end(1).waiting(), Ok(0), "frames for it");

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use janus_shm::{Hello, Message, bytes_of_ring};
+use janus_shm::{Hello, Message, VERSION, bytes_of_ring};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::bare::{Bare, LOG2, PACKETS, claim, hello};
@@ -77,7 +77,7 @@ fn who_breaks_the_rules_is_cut_off() {
         liar.says_hello();
     }));
     assert!(lie("another version", |liar| {
-        let versions = (7, 9);
+        let versions = (VERSION + 1, VERSION + 3);
         liar.says(
             &Message::Hello(Hello {
                 versions,

@@ -231,7 +231,21 @@ impl Ports {
         self.0.addresses().follow(known, tell);
     }
 
-    /// Whether the daemon has heard of all ports that were given back. What opens connections there and is for this program is in its rings then.
+    /// This program is to have connections at a port where others of its group have some.
+    ///
+    /// # Errors
+    /// It was not left the port.
+    pub fn may_bring(&self, local: SocketAddr) -> io::Result<()> {
+        self.0.may_bring(local)
+    }
+
+    /// A connection is here that another program of the group has had until now: its end, and its peer's. What comes for it is to come here.
+    pub fn brings(&self, ends: (SocketAddr, SocketAddr)) {
+        self.0.brings(ends);
+    }
+
+    /// Whether the daemon has heard of all ports that were given back, and of all [brought](Ports::brings) connections. What opens connections to such ports and is
+    /// for this program is in its rings then.
     #[must_use]
     pub fn is_heard(&self) -> bool {
         self.0.is_heard()

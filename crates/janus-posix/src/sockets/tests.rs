@@ -1,4 +1,5 @@
 mod bytes;
+mod handover;
 mod lent;
 mod listeners;
 mod v6;

@@ -2,7 +2,7 @@
 //! process that has the other end can ask the kernel for them, however it came by it.
 
 use std::net::SocketAddr;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use rustix::net::{SocketAddrAny, SocketAddrUnix, bind, getpeername, getsockname};
 
@@ -13,6 +13,7 @@ const CONNECTION: &[u8] = b"janus-connection/";
 const LISTENER: &[u8] = b"janus-listener/";
 const CONNECTS: &[u8] = b"janus-connects/";
 const FAILED: &[u8] = b"janus-failed/";
+const CLAIM: &[u8] = b"janus-claim/";
 
 /// Addresses of a connection: its own, and its peer's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +90,16 @@ impl Connects {
     }
 }
 
+/// Names the line by which a connection is claimed, at the end of who claims it.
+pub(super) fn claims(line: impl AsFd) {
+    call(&address::unique(CLAIM), line);
+}
+
+/// Whether a descriptor is the other end of one.
+pub(super) fn is_claim(fd: &OwnedFd) -> bool {
+    told(fd.as_raw_fd(), CLAIM).is_some()
+}
+
 fn give(begin: &[u8], addresses: &[SocketAddr], to: &OwnedFd) {
     let mut name = address::unique(begin);
     for one in addresses {
@@ -97,7 +108,7 @@ fn give(begin: &[u8], addresses: &[SocketAddr], to: &OwnedFd) {
     call(&name, to);
 }
 
-fn call(name: &[u8], it: &OwnedFd) {
+fn call(name: &[u8], it: impl AsFd) {
     if let Ok(name) = SocketAddrUnix::new_abstract_name(name) {
         let _ = bind(it, &name);
     }
@@ -117,7 +128,6 @@ fn name_in(address: SocketAddrAny, begin: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsRawFd;
 
     #[test]
     fn the_other_end_tells_the_names() {

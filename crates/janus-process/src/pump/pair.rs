@@ -4,13 +4,14 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use janus_posix::abi;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, send, shutdown};
 
+use super::claim::{Claim, Given};
 use super::connecting::Connecting;
-use crate::kernel::has_hung_up;
+use crate::kernel::{has_hung_up, is_all_read};
 use crate::poll::Polled;
 use crate::process::Process;
-use crate::{Errno, Result, errno, own};
+use crate::{Errno, Result, errno, own, passing};
 
 /// Bytes that are between the two, each way.
 const ROOM: usize = 16 << 10;
@@ -32,6 +33,10 @@ pub(crate) struct Pair {
     back: Way,
     /// The other process has closed its end; what it wrote may still be there.
     hung_up: bool,
+    /// The other process claims it.
+    claim: Option<Claim>,
+    /// It has been given to that, and there is no connection here unless it comes back.
+    given: Option<Given>,
 }
 
 /// One direction.
@@ -119,6 +124,8 @@ impl Pair {
             out: Way::new(),
             back: Way::new(),
             hung_up: false,
+            claim: None,
+            given: None,
         }
     }
 
@@ -142,6 +149,13 @@ impl Pair {
 
     /// The connection, and the end: each only while something can come of it.
     pub(crate) fn polled(&self) -> [Polled; 2] {
+        if let Some(given) = &self.given {
+            return [given.line(), -1].map(|fd| Polled {
+                fd,
+                events: IN,
+                revents: 0,
+            });
+        }
         if self.connecting.is_some() {
             return [(self.fd, OUT), (self.end.as_raw_fd(), 0)].map(|(fd, events)| Polled {
                 fd,
@@ -172,6 +186,13 @@ impl Pair {
         if seen.iter().all(|seen| seen.revents == 0) {
             return true;
         }
+        if let Some(given) = self.given.take() {
+            let is_taken = given.ends(process, self.fd);
+            if is_taken {
+                self.close(process);
+            }
+            return !is_taken;
+        }
         self.hung_up |= seen[1].revents & HANGS_UP != 0;
         let done = match self.connecting.take_if(|_| seen[0].revents != 0) {
             Some(connecting) => connecting.ends(process, self.fd, &self.end).is_err(),
@@ -179,20 +200,45 @@ impl Pair {
             None if self.connecting.is_some() => self.hung_up,
             None => self.carry(process),
         };
+        if let Some(claim) = self.claim.take() {
+            self.given = match !done && self.rests() {
+                true => claim.meet(process, self.fd),
+                false => {
+                    claim.comes_later();
+                    None
+                }
+            };
+        }
         if done {
             self.close(process);
         }
         !done
     }
 
+    /// Whether nothing is between the two, and both may yet say something.
+    fn rests(&self) -> bool {
+        let wait = self.out.wants() && self.back.wants();
+        wait && !self.hung_up && is_all_read(self.end.as_fd())
+    }
+
     /// Whether that was all.
     fn carry(&mut self, process: &Process) -> bool {
-        let (fd, end) = (self.fd, &self.end);
+        let (fd, end, claim) = (self.fd, &self.end, &mut self.claim);
         let no_wait = || false;
         let back = self.back.carry(
             |into| {
-                let (got, _) = recv(end, &mut *into, RecvFlags::DONTWAIT).map_err(errno)?;
-                Ok(got)
+                if claim.is_some() {
+                    return Err(Errno::EAGAIN);
+                }
+                let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+                let (got, came) = passing::receive(end, into, flags)?;
+                *claim = came.and_then(Claim::of);
+                match (claim.is_some(), got) {
+                    // Its byte is the last that is received with it.
+                    (true, 1) => Err(Errno::EAGAIN),
+                    (true, got) => Ok(got - 1),
+                    (false, got) => Ok(got),
+                }
             },
             |from| process.send(fd, &[IoSlice::new(from)], abi::MSG_DONTWAIT, no_wait),
             || {

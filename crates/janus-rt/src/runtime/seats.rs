@@ -25,6 +25,8 @@ use crate::shard::{Shard, Step};
 /// How long a port is waited for that other cores must learn of, and how often it is looked.
 const SERVES_WITHIN: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_micros(50);
+/// A daemon that lives has heard what is said to it by then.
+const HEARS_WITHIN: Duration = Duration::from_millis(200);
 /// Turns in one of which there is nothing to take, unless there is very much.
 const TURNS: usize = 256;
 
@@ -323,6 +325,26 @@ impl Seat {
         let is_heard = |it: &Ports| it.is_heard();
         let member = self.shard.ctx.shared.member.as_ref();
         member.is_none_or(is_heard) && (0..TURNS).any(|_| !self.turn())
+    }
+
+    /// A connection at this address is to come from another program, which has [left](Seat::may_have) its port to this one.
+    ///
+    /// # Errors
+    /// The daemon does not let it have the port, or there is none.
+    pub fn may_bring(&self, local: SocketAddr) -> io::Result<()> {
+        let member = self.shard.ctx.shared.member.as_ref();
+        member.ok_or(io::ErrorKind::Unsupported)?.may_bring(local)
+    }
+
+    /// It has come: its end, and its peer's. Packets come for it once this is done.
+    pub fn brings(&self, ends: (SocketAddr, SocketAddr)) {
+        if let Some(member) = &self.shard.ctx.shared.member {
+            member.brings(ends);
+            let until = self.now() + HEARS_WITHIN;
+            while !member.is_heard() && self.now() < until {
+                sleep(LOOK);
+            }
+        }
     }
 
     /// Whether other programs may listen at the same ports of TCP as this one, if it leaves them to these: it is a daemon's member.

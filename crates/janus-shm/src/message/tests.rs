@@ -60,7 +60,11 @@ fn some() -> Vec<Message> {
             permit: None,
         }),
         Message::Release { number: 9 },
-        Message::Released { number: 9 },
+        Message::Heard { number: 9 },
+        Message::Has {
+            number: 11,
+            ends: (address("192.0.2.1:80"), address("[2001:db8::1]:443")),
+        },
         Message::Moves { process: 4711 },
         Message::Granted {
             number: 9,
@@ -191,6 +195,7 @@ fn message() -> impl Strategy<Value = Message> {
     let memory = any::<(u64, u64)>();
     let rings = any::<(u8, [u64; 4], u8)>();
     let refused = (any::<(u32, i32)>(), ".{0,63}");
+    let has = (any::<u32>(), (ip(), ip()), ports());
     prop_oneof![
         hello,
         welcome,
@@ -208,7 +213,11 @@ fn message() -> impl Strategy<Value = Message> {
             permit,
         }),
         any::<u32>().prop_map(|number| Message::Release { number }),
-        any::<u32>().prop_map(|number| Message::Released { number }),
+        any::<u32>().prop_map(|number| Message::Heard { number }),
+        has.prop_map(|(number, (local, peer), (at, from))| Message::Has {
+            number,
+            ends: (SocketAddr::new(local, at), SocketAddr::new(peer, from)),
+        }),
         any::<u32>().prop_map(|process| Message::Moves { process }),
     ]
 }

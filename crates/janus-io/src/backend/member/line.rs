@@ -10,15 +10,18 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use janus_shm::{Bell, Claim, Link, Message, Permit, Received, Share, Violation, Welcome};
+use janus_shm::{Bell, Claim, Link, Message, Permit, Received, Share, Welcome};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+mod berth;
 
 use super::addresses::Addresses;
 use super::greeted::{Greeted, hello, hung_up};
 use super::queue::Ends;
 use super::{MemberCounters, SHARE, Wishes};
+pub(super) use berth::Berth;
 
 /// How long one answer may take.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -97,6 +100,16 @@ struct State {
     succeeded: bool,
 }
 
+impl State {
+    /// Connections may be there, of which the next daemon is told.
+    fn is_released(&mut self, claim: Claim) {
+        self.released.push_back(claim);
+        if self.released.len() > RELEASED_MAX {
+            self.released.pop_front();
+        }
+    }
+}
+
 /// A port that was granted, and the permit to leave it to others.
 type Given = (u16, Option<Permit>);
 
@@ -109,13 +122,6 @@ impl From<Refusal> for io::Error {
     fn from(it: Refusal) -> io::Error {
         io::Error::new(io::Error::from_raw_os_error(it.errno).kind(), it.why)
     }
-}
-
-/// One queue's end of the line.
-pub(super) struct Berth {
-    line: Arc<Line>,
-    number: usize,
-    seen: u32,
 }
 
 impl Line {
@@ -256,6 +262,11 @@ impl Line {
     }
 
     pub(super) fn claim(&self, udp: bool, address: SocketAddr) -> io::Result<u16> {
+        self.claim_as(Share::Join, udp, address)
+    }
+
+    /// Where the port can be shared, as `share` says.
+    fn claim_as(&self, share: Share, udp: bool, address: SocketAddr) -> io::Result<u16> {
         let mut state = self.lock();
         state.last += 1;
         let permit = (state.permits.iter())
@@ -274,7 +285,7 @@ impl Line {
             group: group.to_owned(),
             share: match is_alone {
                 true => Share::Alone,
-                false => Share::Join,
+                false => share,
             },
             permit,
         };
@@ -285,6 +296,10 @@ impl Line {
                 let (port, permit) = answer?;
                 claim.address.set_port(port);
                 claim.permit = permit;
+                if claim.share == Share::Left {
+                    state.is_released(claim);
+                    return Ok(port);
+                }
                 self.bit(udp, port, |word, bit| word.fetch_or(bit, Ordering::Relaxed));
                 state.released.retain(|it| !is_at(it, udp, port));
                 state.granted.push(claim);
@@ -360,10 +375,32 @@ impl Line {
         }
         if !udp {
             state.unheard.push(number);
-            state.released.push_back(claim);
-            if state.released.len() > RELEASED_MAX {
-                state.released.pop_front();
-            }
+            state.is_released(claim);
+        }
+    }
+
+    /// This program is to have connections at a port as if it had listened there.
+    pub(super) fn may_bring(&self, local: SocketAddr) -> io::Result<()> {
+        let state = self.lock();
+        let mut claims = state.granted.iter().chain(&state.released);
+        let is_known = claims.any(|it| is_at(it, false, local.port()));
+        drop(state);
+        match is_known {
+            true => Ok(()),
+            false => self.claim_as(Share::Left, false, local).map(|_| ()),
+        }
+    }
+
+    /// Says that a connection is here which another of the group had.
+    pub(super) fn brings(&self, ends: (SocketAddr, SocketAddr)) {
+        let mut state = self.lock();
+        state.last += 1;
+        let number = state.last;
+        // Without a daemon there is nothing to be told: the next one asks where it is.
+        if let Some(link) = &state.link
+            && link.send(&Message::Has { number, ends }, &[]).is_ok()
+        {
+            state.unheard.push(number);
         }
     }
 
@@ -429,7 +466,7 @@ impl Line {
             } => (number, Ok((port, permit))),
             Message::Refused { number, errno, why } => (number, Err(Refusal { errno, why })),
             Message::Network(network) => return self.addresses.learn(network),
-            Message::Released { number } => {
+            Message::Heard { number } => {
                 return self.lock().unheard.retain(|it| *it != number);
             }
             // Nothing else is to be said by a daemon of this version.
@@ -552,81 +589,6 @@ impl Line {
         self.hand_out(ends);
         eprintln!("janus: there is a daemon at {} again", self.path.display());
         Ok(())
-    }
-}
-
-impl Berth {
-    pub(super) fn bell(&self) -> &Bell {
-        &self.line.bells[self.number].0
-    }
-
-    pub(super) fn depth(&self) -> u32 {
-        self.line.depth()
-    }
-
-    pub(super) fn unsent_max(&self) -> u32 {
-        self.line.unsent_max()
-    }
-
-    fn place(&self) -> &Place {
-        &self.line.places[self.number]
-    }
-
-    /// Whether there are other rings, or none any more.
-    #[inline]
-    pub(super) fn is_behind(&self) -> bool {
-        self.place().changes.load(Ordering::Acquire) != self.seen
-    }
-
-    /// Whether the rings that it has, or is about to have, are the first daemon's.
-    pub(super) fn has_the_first(&self) -> bool {
-        self.seen <= 1
-    }
-
-    pub(super) fn take(&mut self) -> Option<Ends> {
-        let place = &self.line.places[self.number];
-        let mut ends = place.ends.lock().unwrap_or_else(PoisonError::into_inner);
-        self.seen = place.changes.load(Ordering::Acquire);
-        ends.take()
-    }
-
-    /// The daemon broke the rules: it is hung up on.
-    pub(super) fn breaks(&self, violation: Violation) {
-        eprintln!(
-            "janus: the daemon at {} breaks the rules ({violation})",
-            self.line.path.display()
-        );
-        if let Some(link) = &self.line.lock().link {
-            let _ = shutdown(link.as_fd(), Shutdown::Both);
-        }
-    }
-
-    /// This queue is closed. True: no daemon has this member's memory any more.
-    pub(super) fn leave(&self) -> bool {
-        let mut state = self.line.lock();
-        state.open -= 1;
-        if state.open > 0 {
-            // The others' rings are used yet, and all are in one memory: the daemon keeps what this one had.
-            return false;
-        }
-        let Some(link) = &state.link else {
-            return true;
-        };
-        let listens = state.listens;
-        let keeps = state.succeeded;
-        let says = link.send(&Message::Leave { keeps }, &[]).is_ok();
-        if self.line.packets.lent && state.daemon == 1 {
-            // Heard no more; the daemon hears its end once nothing of the memory is used.
-            let _ = shutdown(link.as_fd(), Shutdown::Read);
-            return false;
-        }
-        if !listens || !says {
-            let _ = shutdown(link.as_fd(), Shutdown::Both);
-        }
-        let gone = |state: &mut State| listens && state.link.is_some();
-        let waited = (self.line.changed).wait_timeout_while(state, FAREWELL, gone);
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.link.is_none()
     }
 }
 
