@@ -146,6 +146,61 @@ fn connections_of_a_worker_are_its_own() {
     compare_by(Sockets::Member, &["/usr/bin/python3 --version"], worker);
 }
 
+/// Each connection has a process, and the parent of all is killed.
+fn process_for_each(world: &World) -> Transcript {
+    let server = server(world, "forks", 7100);
+    let mut clients = [(); 3].map(|()| Client::new(7100));
+    let mut said = String::new();
+    for at in 0..250 {
+        for client in &mut clients {
+            said += &client.asked(&at.to_string());
+        }
+    }
+    world.kill(&server);
+    for at in 0..20 {
+        for client in &mut clients {
+            said += &client.asked(&at.to_string());
+        }
+    }
+    for client in clients {
+        said += &client.ends();
+    }
+    said + &server.end().to_string()
+}
+
+#[test]
+fn a_process_for_each_connection_has_it_for_itself_in_the_end() {
+    compare_by(
+        Sockets::Member,
+        &["/usr/bin/python3 --version"],
+        process_for_each,
+    );
+}
+
+/// Who claims a connection does not take it, again and again.
+fn claimed_in_vain(world: &World) -> Transcript {
+    let server = server(world, "claims", 7100);
+    let [mut both, mut first] = [(); 2].map(|()| Client::new(7100));
+    let mut said = String::new();
+    for at in 0..3 {
+        said += &both.asked(&at.to_string());
+    }
+    for at in 0..40 {
+        said += &first.asked(&at.to_string());
+    }
+    said += &(first.ends() + &both.ends());
+    said + &server.end().to_string()
+}
+
+#[test]
+fn a_connection_that_is_claimed_and_not_taken_is_carried_on() {
+    compare_by(
+        Sockets::Member,
+        &["/usr/bin/python3 --version"],
+        claimed_in_vain,
+    );
+}
+
 /// A worker that has TCP of its own uses a connection together with a child of its.
 fn two_workers(world: &World) -> Transcript {
     let server = server(world, "works_together", 7100);

@@ -205,12 +205,22 @@ fn postgres(world: &World) -> Transcript {
     said + &server.end().code
 }
 
+fn compare_postgres(sockets: Sockets) {
+    match postgres_programs() {
+        Some(_) => compare_by(sockets, &["setpriv --version", "id -u postgres"], postgres),
+        None => skip("there is no PostgreSQL server below /usr/lib/postgresql"),
+    }
+}
+
 #[test]
 fn postgres_forks_for_each_connection() {
-    if postgres_programs().is_none() {
-        return skip("there is no PostgreSQL server below /usr/lib/postgresql");
-    }
-    compare(&["setpriv --version", "id -u postgres"], postgres);
+    compare_postgres(Sockets::Preloaded);
+}
+
+/// Those of its processes that last have TCP of their own.
+#[test]
+fn postgres_with_a_daemon() {
+    compare_postgres(Sockets::Member);
 }
 
 /// A configuration of OpenSSH's server, and the words by which a client asks it for what follows.

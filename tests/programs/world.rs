@@ -113,6 +113,8 @@ impl World {
         (self.sockets == Sockets::Member).then(|| {
             let mut command = Command::new(library::janus());
             command.args(["daemon", "--socket", &self.path("io.sock")]);
+            // As on the kernel's sockets.
+            command.args(["--allow", "any:1024-65535"]);
             command.env("JANUS_TAP_KERNEL_ADDRESS", "none");
             command.envs(TAP.into_iter().chain([("JANUS_ADDRESS", ADDRESS)]));
             let mut daemon = Running::start(command, "janus daemon");

@@ -46,7 +46,7 @@ pub fn get() -> Result<&'static Process> {
     if is_forked() {
         return Err(Errno::EBADF);
     }
-    start(|| Process::start(builder()))
+    start(true, || Process::start(builder()))
 }
 
 fn builder() -> Builder {
@@ -105,8 +105,9 @@ fn this_thread() -> i32 {
     unsafe { libc::gettid() }
 }
 
-/// Starts the process by `start`, once.
+/// Starts the process by `start`, once. Why that cannot be is printed, if it `says` so.
 fn start(
+    says: bool,
     start: impl FnOnce() -> std::result::Result<Process, BoxError>,
 ) -> Result<&'static Process> {
     static REGISTERED: Once = Once::new();
@@ -129,7 +130,9 @@ fn start(
             Ok(process)
         }
         Err(error) => {
-            eprintln!("janus: {error}");
+            if says {
+                eprintln!("janus: {error}");
+            }
             *failed = true;
             Err(Errno(libc::ENETDOWN))
         }
@@ -272,6 +275,20 @@ pub fn claims(fd: c_int) -> bool {
     !process.has(fd) || (child.as_mut()).is_some_and(|child| child.claims(process, fd))
 }
 
+/// In a forked child: whether a descriptor is the only one of a connection of its parent's that a process of the child's own might have.
+pub fn has_alone(fd: c_int) -> bool {
+    is_forked() && child().as_ref().is_some_and(|child| child.has_alone(fd))
+}
+
+/// In a forked child: a process of its own, for a connection that its parent carries. `None`: there cannot be one, and none is tried again.
+#[cold]
+pub fn begins_for(fd: c_int) -> Option<&'static Process> {
+    let child = is_forked().then(child)?;
+    let (parent, permit) = child.as_ref()?.permit_for(fd)?;
+    let begin = || Process::start_in_child(builder, parent, Some(&permit));
+    start(false, begin).ok()
+}
+
 /// In a forked child: whether a descriptor was a listener of its parent's that a process of the child's own may have too.
 pub fn may_serve(fd: c_int) -> bool {
     is_forked() && child().as_ref().is_some_and(|child| child.may_serve(fd))
@@ -340,7 +357,7 @@ pub fn serves(fd: c_int) -> bool {
         return false;
     };
     let started = |parent: &Handle, permit: Option<&Permit>| {
-        start(|| Process::start_in_child(builder, parent, permit))
+        start(true, || Process::start_in_child(builder, parent, permit))
     };
     let child = child();
     // Another thread may have been first.

@@ -8,11 +8,11 @@ use std::time::Instant;
 use janus_shm::{Claim, Hello, Message, Mode, Permit, Received, Share, Welcome, is_agreed_on};
 use rustix::io::Errno;
 
-use crate::MEMBERS_MAX;
 use crate::groups::Name;
 use crate::member::{Breach, CLAIMS_MAX, Member, Memory, Stage};
 use crate::ports::{KEPT, Port, Slot};
 use crate::switch::Switch;
+use crate::{HEIRS_MAX, MEMBERS_MAX};
 
 /// Messages of one member at a time.
 const MESSAGES_MAX: usize = 64;
@@ -99,7 +99,9 @@ impl Switch {
             };
             match heard {
                 Received::Message(Message::Hello(hello), _) => {
-                    self.greets(slot, member, &hello)?;
+                    if !self.greets(slot, member, &hello)? {
+                        return Ok(Some(End::Leaves { keeps: false }));
+                    }
                 }
                 Received::Message(Message::Memory { packets, rings }, fds) => {
                     member.maps((packets, rings), fds)?;
@@ -178,7 +180,8 @@ impl Switch {
         ))
     }
 
-    fn greets(&mut self, slot: Slot, member: &mut Member, hello: &Hello) -> Result<(), Breach> {
+    /// False: it is sent away.
+    fn greets(&mut self, slot: Slot, member: &mut Member, hello: &Hello) -> Result<bool, Breach> {
         let permit = hello.permit.as_ref();
         if !self.door.admits(member.user) && !permit.is_some_and(|it| self.door.honours(it)) {
             let why = "no port is allowed to this user: `janus daemon --allow` names who may what";
@@ -186,10 +189,19 @@ impl Switch {
             return Err(Breach::Words("its user may have no port"));
         }
         member.greets(hello)?;
-        match self.has_it_wait(member, hello)? {
-            true => Ok(()),
-            false => self.welcomes(slot, member, hello),
+        // One that was here under the daemon before has its place.
+        if let Some(port) = member.heir_to.filter(|_| hello.member == 0) {
+            let others = self.members.iter().flatten();
+            if others.filter(|it| it.heir_to == Some(port)).count() >= HEIRS_MAX {
+                let why = format!("{HEIRS_MAX} programs have come for port {port} already");
+                member.say(&refused(0, Errno::AGAIN, why))?;
+                return Ok(false);
+            }
         }
+        if !self.has_it_wait(member, hello)? {
+            self.welcomes(slot, member, hello)?;
+        }
+        Ok(true)
     }
 
     pub(crate) fn welcomes(

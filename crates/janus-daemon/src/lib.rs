@@ -50,6 +50,8 @@ pub use statistics::{MemberStatistics, Statistics, Traffic};
 
 /// The most programs that a daemon takes in.
 pub const MEMBERS_MAX: usize = 128;
+/// The most that it takes in for one port that another has left to them: a server with a process for each connection is to leave places for others.
+pub const HEIRS_MAX: usize = MEMBERS_MAX / 2;
 
 /// The most buffers of a daemon that lends some: members map all of them, and give the memory to the next daemon as their own.
 const BUFFERS_MAX: usize = member::MEMORY_MAX as usize / janus_mem::SLOT_SIZE;

@@ -86,6 +86,8 @@ pub(crate) struct Member {
     pub(crate) user: u32,
     /// The number by which it is known, also to the next daemon.
     pub(crate) identity: u32,
+    /// The port for which it was taken in, as another has left it to it.
+    pub(crate) heir_to: Option<u16>,
     /// Ports that it has by sending from them.
     pub(crate) taken: u32,
     pub(crate) account: Account,
@@ -151,6 +153,7 @@ impl Member {
             name: String::new(),
             user: peer.user,
             identity: 0,
+            heir_to: None,
             taken: 0,
             account: Account::new(&peer),
             flows: Flows::default(),
@@ -180,6 +183,7 @@ impl Member {
             return Err(Breach::Words("it wants no core, or too many"));
         }
         self.name.clone_from(&hello.name);
+        self.heir_to = hello.permit.as_ref().map(|it| it.port);
         self.cores_wanted = hello.cores;
         self.flows.follows = hello.member != 0;
         self.stage = Stage::Welcomed;

@@ -1,5 +1,6 @@
 //! Connections that another process carries for this one, and that only this one has: once it has TCP of its own it claims them, so that they are carried no more
-//! (`janus-process`, `pump::claim`). That is tried in calls that move bytes, as then the program waits for nothing.
+//! (`janus-process`, `pump::claim`). That is tried in calls that move bytes, as then the program waits for nothing. A child of a server that forks for each
+//! connection gets such TCP once it has used its for long.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +10,7 @@ use janus_process::{Errno, Numbers};
 use libc::c_int;
 
 use crate::inside::{self, FEW, is_inside, ours};
-use crate::{choice, real, watched};
+use crate::{choice, real, signals, watched};
 
 /// Their descriptors, each the only one.
 static ALONE: Numbers<FEW> = Numbers::none();
@@ -17,8 +18,18 @@ static ALONE: Numbers<FEW> = Numbers::none();
 static ANY: AtomicBool = AtomicBool::new(false);
 /// The program has threads: one may wait in the kernel for what would not be there any more.
 static HAS_THREADS: AtomicBool = AtomicBool::new(false);
-/// Calls so far at each in which it might have come.
-static CALLS: Mutex<Option<HashMap<c_int, u32>>> = Mutex::new(None);
+static CALLS: Mutex<Option<HashMap<c_int, Calls>>> = Mutex::new(None);
+
+/// Calls at one in which it might have come.
+#[derive(Default)]
+struct Calls {
+    made: u32,
+    /// The next in which that is tried.
+    next: u32,
+}
+
+/// Calls after which a child that has one connection, of its parent's, gets TCP of its own for it.
+const LONG_LIVED: u32 = 256;
 
 /// One has come.
 pub(crate) fn note(fd: c_int) {
@@ -70,7 +81,7 @@ pub(crate) fn has_no_thread() {
     HAS_THREADS.store(false, Ordering::Relaxed);
 }
 
-fn calls<R>(call: impl FnOnce(&mut HashMap<c_int, u32>) -> R) -> R {
+fn calls<R>(call: impl FnOnce(&mut HashMap<c_int, Calls>) -> R) -> R {
     let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
     call(calls.get_or_insert_default())
 }
@@ -88,25 +99,39 @@ fn has_unread(fd: c_int) -> bool {
     told != 0 || unread > 0
 }
 
-/// Tries again after twice as many calls: a connection that always has something under way stays where it is.
-#[cold]
-fn claim(fd: c_int) -> bool {
-    let Some(process) = inside::process().filter(|_| !HAS_THREADS.load(Ordering::Relaxed)) else {
-        return false;
-    };
-    if has_unread(fd) {
-        return false;
-    }
-    let made = ours(|| {
-        calls(|calls| {
-            let made = calls.entry(fd).or_default();
-            *made = made.wrapping_add(1);
+/// Counts a call. How many there were, if it is one in which it is tried: a connection that always has something under way is to stay where it is, at little cost; and
+/// a program that asks and is answered in turns is to be met in both.
+fn is_due(fd: c_int) -> Option<u32> {
+    calls(|calls| {
+        let Calls { made, next } = calls.entry(fd).or_default();
+        *made = made.saturating_add(1);
+        (made >= next).then(|| {
+            *next = made.saturating_add(*made / 2 + 1);
             *made
         })
-    });
-    if !made.is_power_of_two() {
+    })
+}
+
+#[cold]
+fn claim(fd: c_int) -> bool {
+    if HAS_THREADS.load(Ordering::Relaxed) || has_unread(fd) {
         return false;
     }
+    let Some(made) = ours(|| is_due(fd)) else {
+        return false;
+    };
+    let process = match inside::process() {
+        Some(process) => process,
+        None if made < LONG_LIVED => return false,
+        None => {
+            let Some(process) = ours(|| janus_c::process::begins_for(fd)) else {
+                forget(fd);
+                return false;
+            };
+            ours(signals::begin);
+            process
+        }
+    };
     match ours(|| process.claims_carried(fd)) {
         Ok(new) => {
             let instances = watched::take_out(fd);

@@ -168,8 +168,14 @@ fn claim_parents(fd: c_int) {
     if may_follow(fd) && ours(janus_c::process::is_orphan) && serves(fd) {
         return;
     }
-    let _inside = Inside::enter();
-    if !janus_c::process::claims(fd) && !TOLD.swap(true, Ordering::Relaxed) {
+    let inside = Inside::enter();
+    let is_alone = janus_c::process::has_alone(fd);
+    if janus_c::process::claims(fd) {
+        drop(inside);
+        if is_alone {
+            claimed::note(fd);
+        }
+    } else if !TOLD.swap(true, Ordering::Relaxed) {
         eprintln!(
             "janus: process {} was forked, and has of its parent the sockets that listen and that are connected only",
             std::process::id()

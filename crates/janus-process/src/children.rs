@@ -312,6 +312,29 @@ impl Child {
         self.claim(process, claimed).is_ok()
     }
 
+    /// Whether a descriptor is the only one of a connection, for which the child [may have](Child::permit_for) TCP of its own.
+    pub fn has_alone(&self, fd: RawFd) -> bool {
+        let mut connections = self.inherited.iter();
+        let socket = connections.find_map(|it| match it.kind {
+            Kind::Connection(_) if it.fd == fd => Some(it.socket),
+            _ => None,
+        });
+        let names = self.inherited.iter().filter(|it| Some(it.socket) == socket);
+        self.shares_ports && names.count() == 1
+    }
+
+    /// What the child needs for a process of its own, to which a connection comes that is carried for it under this descriptor: one of the ports at which its parent
+    /// listens.
+    pub fn permit_for(&self, fd: RawFd) -> Option<(&Handle, Permit)> {
+        let port = Names::of(fd)?.local.port();
+        let mut legacies = self.legacies.values().filter(|_| self.shares_ports);
+        let permit = legacies.find_map(|text| {
+            let permit = Legacy::from_text(text)?.permit?;
+            (permit.port == port).then_some(permit)
+        });
+        Some((self.handle.as_ref()?, permit?))
+    }
+
     fn claim(&mut self, process: &Process, claimed: Inherited) -> Result<()> {
         let names = match claimed.kind {
             Kind::Connection(names) => names,

@@ -99,6 +99,68 @@ def works_together(at):
     turns.send(b".")
 
 
+# A child for each connection: its parent may be killed once the connection has lasted.
+def forks(at):
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    listener = listens(at)
+    while True:
+        connection, peer = listener.accept()
+        if not os.fork():
+            listener.close()
+            while answers(connection, b"a child"):
+                assert connection.getpeername() == peer
+            os._exit(0)
+        connection.close()
+
+
+# Its child claims a connection as the library does, and takes it in none of these ways.
+def claims(at):
+    listener = listens(at)
+    # The parent has it too, and it stays where it is.
+    kept, _ = listener.accept()
+    if child := os.fork():
+        os.waitpid(child, 0)
+        return
+    for at in range(3):
+        said = line(kept)
+        assert "LD_PRELOAD" not in os.environ or claim_in_vain(kept, 1) == 0
+        kept.sendall(b"both have " + said)
+    first, _ = listener.accept()
+    met = 0
+    for at in range(40):
+        said = line(first)
+        if "LD_PRELOAD" in os.environ:
+            met += claim_in_vain(first, at)
+        first.sendall(b"a child has " + said)
+        # To TCP it is a message like others.
+        if at == 20:
+            rights = array.array("i", os.pipe())
+            first.sendmsg([b"with a pipe\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    assert not answers(first, b"a child")
+    assert met > 10 or "LD_PRELOAD" not in os.environ, met
+
+
+# How often it was given.
+def claim_in_vain(connection, at):
+    met = 0
+    lines = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(1 + at % 2)]
+    for mine, theirs in lines:
+        mine.bind(b"\0janus-claim/" + os.urandom(12))
+        rights = array.array("i", [theirs.fileno()])
+        connection.sendmsg([b"?"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        theirs.close()
+    for mine, _ in lines:
+        if at % 3:
+            told = mine.recv(9000)
+            is_met = told[0] == 2
+            assert is_met and len(told) > 100 or told in (b"\0", b"\1"), told
+            met += is_met
+            if is_met and at % 3 == 2:
+                mine.send(b"what?")
+        mine.close()
+    return met
+
+
 # Its child goes on with the connection.
 def leaves(at):
     listener = listens(at)

@@ -7,6 +7,8 @@ use janus_shm::{Claim, Hello, Message, Permit, Share};
 use rustix::process::geteuid;
 use rustix::thread::{Uid, set_thread_res_uid};
 
+use janus_daemon::HEIRS_MAX;
+
 use crate::bare::{Bare, hello};
 use crate::groups::joins_the_web;
 use crate::world::World;
@@ -81,6 +83,41 @@ fn who_was_left_a_port_may_have_it_and_no_other() {
     let answer = asks(&world, &permit, 80, Share::Join);
     assert!(matches!(answer, Message::Granted { .. }), "{answer:?}");
     world.ends();
+}
+
+#[test]
+fn those_who_come_for_one_port_leave_places_for_others() {
+    let world = World::new("heirs");
+    let mut giver = Bare::new(&world.socket);
+    giver.joins();
+    let Message::Granted { permit, .. } = joins_the_web(&giver) else {
+        panic!("it may have the port");
+    };
+    let heir = || Hello {
+        permit: permit.clone(),
+        ..hello()
+    };
+    let joins = || {
+        let mut bare = Bare::new(&world.socket);
+        bare.joins_by(heir());
+        bare
+    };
+    let mut heirs: Vec<Bare> = (0..HEIRS_MAX).map(|_| joins()).collect();
+    let late = Bare::new(&world.socket);
+    late.says(&Message::Hello(heir()), &[]);
+    let answer = late.hears();
+    assert!(
+        matches!(answer, Some(Message::Refused { number: 0, .. })),
+        "{answer:?}"
+    );
+    assert_eq!(late.hears(), None);
+    // Others come, and so does one in the place of another.
+    let mut other = Bare::new(&world.socket);
+    other.joins();
+    heirs.remove(7).leaves();
+    heirs.push(joins());
+    drop(heirs);
+    assert_eq!(world.ends().cut_off.get(), 0);
 }
 
 #[test]

@@ -22,6 +22,9 @@ const CONNECTION_MAX: usize = 4 << 10;
 /// Before them: the answer, the time, the length of the socket's description.
 const HEAD: usize = 1 + 8 + 2;
 
+/// Said in the end by who has claimed a connection, and has it.
+const TAKEN: u8 = 1;
+
 /// The answer to a claim, a byte.
 #[derive(Clone, Copy)]
 enum Answer {
@@ -106,8 +109,9 @@ impl Given {
 
     /// The other side has said something, or ended. Whether it has the connection; else it is here again.
     pub(super) fn ends(self, process: &Process, fd: RawFd) -> bool {
-        let heard = passing::receive(&self.line, &mut [0], RecvFlags::DONTWAIT);
-        let is_taken = matches!(heard, Ok((1, _)));
+        let mut said = [0; 2];
+        let heard = passing::receive(&self.line, &mut said, RecvFlags::DONTWAIT);
+        let is_taken = matches!(heard, Ok((1, _))) && said[0] == TAKEN;
         match is_taken {
             true => process.forget_given(self.ends),
             false => self.comes_back(process, fd),
@@ -199,7 +203,7 @@ impl Process {
         if let (Some(ends), Ok(seat)) = (ends, self.core.lock().seat()) {
             seat.brings(ends);
         }
-        let _ = passing::send(&mine, &[1], &[], SendFlags::DONTWAIT);
+        let _ = passing::send(&mine, &[TAKEN], &[], SendFlags::DONTWAIT);
         own::is_the_programs(new);
         Ok(new)
     }
