@@ -115,8 +115,8 @@ fn those_who_come_for_one_port_leave_places_for_others() {
     let mut other = Bare::new(&world.socket);
     other.joins();
     heirs.remove(7).leaves();
-    heirs.push(joins());
-    drop(heirs);
+    heirs.extend([joins(), giver, other]);
+    heirs.into_iter().for_each(Bare::leaves);
     assert_eq!(world.ends().cut_off.get(), 0);
 }
 
