@@ -177,7 +177,7 @@ fn a_process_for_each_connection_has_it_for_itself_in_the_end() {
     );
 }
 
-/// Who claims a connection does not take it, again and again.
+/// A connection is claimed and not taken, again and again.
 fn claimed_in_vain(world: &World) -> Transcript {
     let server = server(world, "claims", 7100);
     let [mut both, mut first] = [(); 2].map(|()| Client::new(7100));

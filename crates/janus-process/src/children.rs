@@ -323,8 +323,8 @@ impl Child {
         self.shares_ports && names.count() == 1
     }
 
-    /// What the child needs for a process of its own, to which a connection comes that is carried for it under this descriptor: one of the ports at which its parent
-    /// listens.
+    /// The permit for a process of the child's own, to which the connection comes that is carried for it under this descriptor, and its parent's runtime. There is one
+    /// if the connection came to where its parent listens.
     pub fn permit_for(&self, fd: RawFd) -> Option<(&Handle, Permit)> {
         let port = Names::of(fd)?.local.port();
         let mut legacies = self.legacies.values().filter(|_| self.shares_ports);

@@ -60,7 +60,7 @@ impl Claim {
     }
 
     fn say(&self, answer: Answer) {
-        // Who has ended need not know.
+        // One that has ended need not know.
         let _ = passing::send(&self.0, &[answer as u8], &[], SendFlags::DONTWAIT);
     }
 

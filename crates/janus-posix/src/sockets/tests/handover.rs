@@ -91,7 +91,7 @@ fn on_its_way_its_packets_are_dropped_and_it_can_come_back() {
     let back = two.b.take_in(two.now, server, &bytes, Duration::ZERO);
     assert!(back.is_ok());
     assert_eq!(two.b.stack().stubs(), 0);
-    // What was dropped is sent again.
+    // The dropped bytes are sent again.
     two.now = two.now + Duration::from_secs(1);
     two.a.stack_mut().advance(two.now);
     two.exchange();

@@ -9,7 +9,7 @@ use rustix::net::{Shutdown, shutdown};
 
 use super::{Ends, FAREWELL, Line, Place, State};
 
-/// What a queue has of the line.
+/// A queue's part of the line.
 pub(crate) struct Berth {
     pub(super) line: Arc<Line>,
     pub(super) number: usize,
