@@ -36,6 +36,8 @@ pub(crate) fn forget(fd: c_int) {
 pub(crate) fn note_option(fd: c_int, level: c_int, name: c_int, value: &[u8]) {
     given(|given| {
         let options = given.entry(fd).or_default();
+        // Some are set again with each answer of a server's.
+        options.retain(|it| (it.level, it.name) != (level, name));
         options.push(Given {
             level,
             name,

@@ -51,7 +51,10 @@ pub(crate) fn may_be(fd: c_int) -> bool {
 pub(crate) fn forget(fd: c_int) {
     if may_be(fd) {
         ALONE.remove(fd);
-        ours(|| calls(|calls| calls.remove(&fd)));
+        ours(|| {
+            calls(|calls| calls.remove(&fd));
+            choice::forget(fd);
+        });
     }
 }
 
