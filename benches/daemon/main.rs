@@ -185,6 +185,7 @@ fn daemon(device: janus::Builder, name: &str) -> (PathBuf, Stop, JoinHandle<Resu
         allow: Vec::new(),
         limits: Vec::new(),
         lends: 4 * BUFFERS,
+        patience: None,
         signals: false,
     };
     let daemon = Daemon::open(device, &settings).expect("a daemon");

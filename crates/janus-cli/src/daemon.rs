@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::time::Duration;
 
 use janus_daemon::{Daemon, Rule, Settings};
 
@@ -28,6 +29,27 @@ pub(crate) struct Args {
     /// all are memory that is there from the start, else as far as they are used.
     #[arg(long, default_value_t = 256 * 1024)]
     lend: u32,
+    /// Seconds after which a program is cut off that takes none of the packets which it has been given, as it hangs or is stopped; `never`.
+    #[arg(long, default_value = "120")]
+    patience: Patience,
+}
+
+/// A time, as it is written.
+#[derive(Clone, Debug)]
+struct Patience(Option<Duration>);
+
+impl FromStr for Patience {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Patience, String> {
+        match (text, text.parse::<u64>()) {
+            ("never", _) => Ok(Patience(None)),
+            (_, Ok(seconds @ 1..)) => Ok(Patience(Some(Duration::from_secs(seconds)))),
+            _ => Err(format!(
+                "`{text}` is neither a number of seconds nor `never`"
+            )),
+        }
+    }
 }
 
 /// A rule, as it is written.
@@ -75,6 +97,7 @@ pub(crate) fn run(args: Args) -> janus::Result<ExitCode> {
             .map(|Limited(limit)| limit)
             .collect(),
         lends: args.lend,
+        patience: args.patience.0,
         signals: true,
     };
     let daemon = Daemon::open(janus::Runtime::builder(), &settings)?;
@@ -88,6 +111,16 @@ pub(crate) fn run(args: Args) -> janus::Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn patience_is_a_time_or_has_no_end() {
+        let said = |text: &str| text.parse::<Patience>().map(|Patience(time)| time);
+        assert_eq!(said("never"), Ok(None));
+        assert_eq!(said("90"), Ok(Some(Duration::from_secs(90))));
+        for wrong in ["0", "", "-1", "2m", "always"] {
+            assert!(said(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn rules_say_who_may_what() {

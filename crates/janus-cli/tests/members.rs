@@ -67,6 +67,7 @@ fn a_member_is_listed() {
         allow: Vec::new(),
         limits: Vec::new(),
         lends: 0,
+        patience: None,
         signals: false,
     };
     let device = builder()

@@ -49,6 +49,7 @@ impl Switch {
                 }
             }
         }
+        self.cuts_off_who_hangs();
         let asks = self.members.iter().flatten();
         let asks = asks.filter(|it| it.stage == Stage::Asks && !self.door.admits(it.user));
         let mut strangers = asks.count();
@@ -77,6 +78,37 @@ impl Switch {
         let last = self.members.iter().rposition(Option::is_some);
         self.places = last.map_or(0, |last| last + 1);
         Ok(())
+    }
+
+    /// Members of a daemon before are about to ask for their ports again, whose connections must not be reset meanwhile.
+    pub(crate) fn waits_for_members(&mut self) -> bool {
+        let waits = self.quiet_until.is_some_and(|until| Instant::now() < until);
+        if !waits {
+            self.quiet_until = None;
+        }
+        waits
+    }
+
+    fn cuts_off_who_hangs(&mut self) {
+        let now = Instant::now();
+        let Some(limit) = self.patience.looks(now, self.counters.given()) else {
+            return;
+        };
+        for slot in 0..self.places {
+            let Some(member) = &mut self.members[slot] else {
+                continue;
+            };
+            let breach = match member.hangs_since(now) {
+                Ok(Some(since)) if now.duration_since(since) >= limit => Breach::Hangs(limit),
+                Ok(Some(_)) => {
+                    self.patience.is_kept_waiting();
+                    continue;
+                }
+                Ok(None) => continue,
+                Err(violation) => violation.into(),
+            };
+            self.cut_off(slot as Slot, &breach);
+        }
     }
 
     /// Hears one member; how it ends, if it does.

@@ -145,6 +145,7 @@ mod tests {
             allow,
             limits: Vec::new(),
             lends: 0,
+            patience: None,
             signals: false,
         };
         let door = Door::open(&settings(vec![rule(Some(one), 80..=81)])).unwrap();

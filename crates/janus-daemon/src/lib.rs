@@ -18,6 +18,7 @@ mod groups;
 mod keeper;
 mod member;
 mod network;
+mod patience;
 mod ports;
 mod publisher;
 mod quota;
@@ -33,6 +34,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use janus::{BoxError, Builder, Supervisor};
 use janus_io::Counter;
@@ -76,6 +78,8 @@ pub struct Settings {
     pub limits: Vec<Limit>,
     /// Packet buffers, besides the device's, that members of the daemon's own user may borrow: their packets are not copied.
     pub lends: u32,
+    /// Time after which a member is cut off that takes none of the packets which it has been given; `None`: never.
+    pub patience: Option<Duration>,
     /// SIGTERM and SIGINT end it.
     pub signals: bool,
 }
@@ -128,8 +132,15 @@ pub struct Counters {
     pub left: Counter,
     /// Members that ended without a word.
     pub died: Counter,
-    /// Members that were cut off because they broke the rules.
+    /// Members that were cut off because they broke the rules, or hung.
     pub cut_off: Counter,
+}
+
+impl Counters {
+    /// Frames that were given to members.
+    fn given(&self) -> u64 {
+        self.to_members.get() + self.inside.get()
+    }
 }
 
 impl std::fmt::Display for Counters {
@@ -237,14 +248,22 @@ impl Daemon {
         });
         let (keeper, cable) = Keeper::start(&device, ends, leased.as_ref())?;
         let asked = (stop.asked.clone(), leased);
-        let (supervisor, lends) = (device.supervisor.take(), settings.lends);
+        let supervisor = device.supervisor.take();
         // Those of the daemon before, which are in its file yet.
         let absent = match &device.leases {
             None if door.follows => Absent::of(settings),
             // An address that is asked for is answered by packets.
             _ => Absent::default(),
         };
-        let switch = Switch::new(device, cable, door, absent, lends, asked, counters.clone())?;
+        let switch = Switch::new(
+            device,
+            cable,
+            door,
+            absent,
+            settings,
+            asked,
+            counters.clone(),
+        )?;
         Ok(Daemon {
             switch,
             keeper,

@@ -17,6 +17,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::account::Account;
 use crate::flows::Flows;
+use crate::patience::Progress;
 use crate::ports::Port;
 use crate::stock::Stock;
 
@@ -55,6 +56,7 @@ pub(crate) struct Core {
     waiting: VecDeque<(Frame, u32)>,
     /// Packets were put in that it has not been told of.
     fresh: bool,
+    progress: Progress,
     /// Frames of lent buffers that the device has: each will want room in `done`.
     pub(crate) flying: u32,
 }
@@ -120,6 +122,8 @@ pub(crate) enum Breach {
     Ring(Violation),
     /// It said what it may not say then.
     Words(&'static str),
+    /// It has taken nothing for so long.
+    Hangs(Duration),
     System(io::Error),
 }
 
@@ -140,6 +144,10 @@ impl std::fmt::Display for Breach {
         match self {
             Breach::Ring(violation) => violation.fmt(f),
             Breach::Words(what) => f.write_str(what),
+            Breach::Hangs(time) => write!(
+                f,
+                "it has taken none of its packets for {time:?} (--patience says for how long it may)"
+            ),
             Breach::System(error) => error.fmt(f),
         }
     }
@@ -238,6 +246,7 @@ impl Member {
             bell: Bell::new(bell),
             waiting: VecDeque::new(),
             fresh: false,
+            progress: Progress::default(),
             flying: 0,
         });
         Ok(())
@@ -360,6 +369,16 @@ impl Member {
             core.tx.disarm();
             core.fill.disarm();
         }
+    }
+
+    /// Since when it takes none of the packets that it has been given, if there are some.
+    pub(crate) fn hangs_since(&mut self, now: Instant) -> Result<Option<Instant>, Violation> {
+        let mut first = None;
+        for core in &mut self.cores {
+            let since = core.progress.is_at(core.rx.progress()?, now);
+            first = first.into_iter().chain(since).min();
+        }
+        Ok(first)
     }
 
     /// Whether it has asked and not joined for too long: others may want its place.

@@ -21,12 +21,13 @@ use crate::door::Door;
 use crate::groups::Way;
 use crate::member::{Breach, Member, Memory, Stage};
 use crate::network::{self, Leased};
+use crate::patience::Patience;
 use crate::ports::{KEPT, Ports, Slot};
 use crate::publisher::Publisher;
 use crate::resets::Resets;
 use crate::steer::{Pieces, To, core_of, opens, steer};
 use crate::stock::{Flight, Stock};
-use crate::{Counters, MEMBERS_MAX};
+use crate::{Counters, MEMBERS_MAX, Settings};
 
 /// Turns between two looks at what members say, where there is always something to carry.
 const LOOK_EVERY: u32 = 256;
@@ -71,6 +72,7 @@ pub(crate) struct Switch {
     pub(crate) expires: Option<Instant>,
     pub(crate) quiet_until: Option<Instant>,
     pub(crate) absent: Absent,
+    pub(crate) patience: Patience,
 }
 
 impl Switch {
@@ -79,7 +81,7 @@ impl Switch {
         cable: Box<dyn Queue>,
         door: Door,
         absent: Absent,
-        lends: u32,
+        settings: &Settings,
         (stop, leased): (Arc<AtomicBool>, Option<Leased>),
         counters: Arc<Counters>,
     ) -> io::Result<Switch> {
@@ -119,7 +121,12 @@ impl Switch {
             leased,
             link,
             frame_max,
-            stock: Stock::new(&device.depot, device.memory, lends, counters.clone()),
+            stock: Stock::new(
+                &device.depot,
+                device.memory,
+                settings.lends,
+                counters.clone(),
+            ),
             resets: Resets::new(),
             closer: Closer::start()?,
             device: device.queue,
@@ -132,6 +139,7 @@ impl Switch {
             expires: None,
             quiet_until,
             absent,
+            patience: Patience::new(settings.patience),
         })
     }
 
@@ -245,15 +253,6 @@ impl Switch {
             Ok(crossed) => self.counters.crossed(&mut member.account, len, crossed),
             Err(breach) => self.cut_off(slot, &breach),
         }
-    }
-
-    /// Members of a daemon before are about to ask for their ports again, whose connections must not be reset meanwhile.
-    fn waits_for_members(&mut self) -> bool {
-        let waits = self.quiet_until.is_some_and(|until| Instant::now() < until);
-        if !waits {
-            self.quiet_until = None;
-        }
-        waits
     }
 
     fn keep(&mut self, frame: Frame) {
@@ -602,7 +601,9 @@ impl Switch {
         let now = Instant::now();
         let due = self.expires.into_iter().chain(self.resets.due());
         let held_until = self.absent.until();
-        let due = due.chain(self.refuses_next()).chain(held_until).min();
+        let looks = self.patience.due(self.counters.given());
+        let due = due.chain(self.refuses_next()).chain(held_until);
+        let due = due.chain(looks).min();
         let left = due.map(|at| at.saturating_duration_since(now));
         let bell = parker.bell();
         bell.arm();

@@ -189,6 +189,15 @@ impl Producer {
         Ok(has_room)
     }
 
+    /// How far the consumer has come, and whether that is all that it was shown.
+    ///
+    /// # Errors
+    /// [`Violation::Index`].
+    pub fn progress(&mut self) -> Result<(u32, bool), Violation> {
+        self.room()?;
+        Ok((self.head, self.head == self.shown))
+    }
+
     /// Entries that a consumer that sleeps was not rung for yet.
     #[inline]
     #[must_use]

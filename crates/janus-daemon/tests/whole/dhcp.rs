@@ -73,6 +73,7 @@ impl Link {
             allow: Vec::new(),
             limits: Vec::new(),
             lends: 8_192,
+            patience: None,
             signals: false,
         };
         let device = BackendChoice::Custom(Box::new(self.device.clone()));

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use janus_shm::{Hello, Message, VERSION, bytes_of_ring};
+use janus_shm::{Descriptor, Hello, Message, VERSION, bytes_of_ring};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::bare::{Bare, LOG2, PACKETS, claim, hello};
@@ -190,6 +190,51 @@ fn one_that_asks_and_never_takes_anything_disturbs_nobody() {
     honest.ends();
     drop(liar);
     world.ends();
+}
+
+#[test]
+fn one_that_hangs_is_cut_off_and_one_that_is_slow_or_idle_is_not() {
+    let world = World::patient("hangs", Duration::from_millis(400));
+    let idle = world.member(80, "idle");
+    let gives = |bare: &Bare| {
+        let mut fill = bare.ring(0);
+        for at in 0..16 {
+            let offset = at * 2_048;
+            assert_eq!(
+                fill.put(Descriptor {
+                    offset,
+                    ..Descriptor::default()
+                }),
+                Ok(true)
+            );
+        }
+        let _ = fill.publish();
+    };
+    let mut bares = [(); 2].map(|()| Bare::new(&world.socket));
+    for (bare, port) in bares.iter_mut().zip([81, 82]) {
+        bare.joins();
+        bare.claims(1, false, port);
+        gives(bare);
+    }
+    let [hangs, slow] = bares;
+    let mut takes = slow.end(1);
+    let begin = Instant::now();
+    // The port of the one is nobody's in the end.
+    while world.counters().cut_off.get() == 0 {
+        for port in [81, 82] {
+            let _ = world.asks_for(port, "hello", Duration::from_millis(50));
+        }
+        let _one = takes.take().unwrap();
+        takes.publish();
+        assert!(begin.elapsed() < LONG, "{}", world.counters());
+    }
+    assert!(begin.elapsed() >= Duration::from_millis(400));
+    assert!(hangs.is_cut_off());
+    // There was nothing that this one could have taken.
+    assert_eq!(world.asks(80, "hello").unwrap(), "idle: hello");
+    slow.leaves();
+    idle.ends();
+    assert_eq!(world.ends().cut_off.get(), 1);
 }
 
 #[test]

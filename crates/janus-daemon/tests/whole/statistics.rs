@@ -257,7 +257,7 @@ fn the_next_daemon_shows_its_own_figures() {
 fn a_daemon_that_is_stopped() {
     if let Ok(socket) = std::env::var(DAEMON) {
         let (near, _far) = ends_of_a_wire();
-        let daemon = daemon(socket.into(), &[], BackendChoice::wire(near));
+        let daemon = daemon(socket.into(), &[], None, BackendChoice::wire(near));
         daemon.run().expect("it is killed");
     }
 }

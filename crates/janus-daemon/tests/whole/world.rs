@@ -34,6 +34,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(30);
 pub(crate) struct World {
     pub(crate) socket: PathBuf,
     limits: Vec<Limit>,
+    patience: Option<Duration>,
     device: Device,
     daemon: Carrier,
     client: Handle,
@@ -323,13 +324,19 @@ pub(crate) fn builder(addresses: &[&str], backend: BackendChoice) -> Builder {
 }
 
 /// A daemon that any user may ask.
-pub(crate) fn daemon(socket: PathBuf, limits: &[Limit], device: BackendChoice) -> Daemon {
+pub(crate) fn daemon(
+    socket: PathBuf,
+    limits: &[Limit],
+    patience: Option<Duration>,
+    device: BackendChoice,
+) -> Daemon {
     let ports = 1..=u16::MAX;
     let settings = Settings {
         socket,
         allow: vec![Rule { user: None, ports }],
         limits: limits.to_vec(),
         lends: LENDS,
+        patience,
         signals: false,
     };
     Daemon::open(
@@ -349,8 +356,14 @@ pub(crate) fn ends_of_a_wire() -> (wire::End, wire::End) {
 }
 
 impl Carrier {
-    fn start(socket: PathBuf, limits: &[Limit], device: Device) -> Carrier {
-        let daemon = daemon(socket, limits, BackendChoice::Custom(Box::new(device)));
+    fn start(
+        socket: PathBuf,
+        limits: &[Limit],
+        patience: Option<Duration>,
+        device: Device,
+    ) -> Carrier {
+        let device = BackendChoice::Custom(Box::new(device));
+        let daemon = daemon(socket, limits, patience, device);
         Carrier {
             stop: daemon.stop(),
             counters: daemon.counters(),
@@ -373,13 +386,22 @@ impl World {
 
     /// One whose daemon lets members send no more than this.
     pub(crate) fn limited(name: &str, limits: &[Limit]) -> World {
+        World::with(name, limits, None)
+    }
+
+    /// One whose daemon cuts off members that hang.
+    pub(crate) fn patient(name: &str, patience: Duration) -> World {
+        World::with(name, &[], Some(patience))
+    }
+
+    fn with(name: &str, limits: &[Limit], patience: Option<Duration>) -> World {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let folder = format!("janus-daemon-{}-{number}-{name}", std::process::id());
         let socket = std::env::temp_dir().join(folder).join("io.sock");
         let (near, far) = ends_of_a_wire();
         let device = Device::new(near);
-        let daemon = Carrier::start(socket.clone(), limits, device.clone());
+        let daemon = Carrier::start(socket.clone(), limits, patience, device.clone());
         let client = builder(
             &["192.0.2.2/24", "2001:db8::2/64"],
             BackendChoice::wire(far),
@@ -388,6 +410,7 @@ impl World {
         World {
             socket,
             limits: limits.to_vec(),
+            patience,
             device,
             daemon,
             client,
@@ -405,7 +428,8 @@ impl World {
         self.daemon.ends();
         assert!(self.socket.exists(), "the next is to know");
         meanwhile();
-        let daemon = Carrier::start(self.socket.clone(), &self.limits, self.device.clone());
+        let (socket, device) = (self.socket.clone(), self.device.clone());
+        let daemon = Carrier::start(socket, &self.limits, self.patience, device);
         World { daemon, ..self }
     }
 
