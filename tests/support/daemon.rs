@@ -24,6 +24,7 @@ impl Daemon {
             allow: Vec::new(),
             limits: Vec::new(),
             lends,
+            patience: None,
             signals: false,
         };
         let daemon = janus_daemon::Daemon::open(device, &settings)?;

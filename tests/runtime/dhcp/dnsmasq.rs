@@ -159,6 +159,7 @@ fn of_a_daemon(log: &Log) {
         allow: Vec::new(),
         limits: Vec::new(),
         lends: 8_192,
+        patience: None,
         signals: false,
     };
     let (mut first, mut member) = (None, None);

@@ -21,9 +21,8 @@ use server::{Server, Wish};
 
 use crate::bare::{Bare, claim};
 use crate::churn::in_time;
-use crate::world::{
-    CORES, Device, LONG, answers, begin, builder, member_builder, on, on_core, start,
-};
+use crate::device::Device;
+use crate::world::{CORES, LONG, answers, begin, builder, member_builder, on, on_core, start};
 
 const FIRST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 77);
 const SECOND: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 78);

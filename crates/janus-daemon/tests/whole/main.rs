@@ -3,6 +3,7 @@
 
 mod bare;
 mod churn;
+mod device;
 mod dhcp;
 mod faults;
 mod groups;

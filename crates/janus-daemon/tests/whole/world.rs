@@ -3,23 +3,22 @@
 use std::future::Future;
 use std::io::{Error, ErrorKind, Result};
 use std::net::{Ipv6Addr, Shutdown, SocketAddr};
-use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use janus::net::{TcpListener, TcpStream, UdpSocket};
 use janus::{AbortHandle, BackendChoice, Builder, DaemonMemory, Handle, Placement, Runtime, wire};
 use janus_daemon::{Counters, Daemon, Limit, Rule, Settings, Statistics, Stop};
-use janus_io::{Backend, Batch, Caps, Queue};
-use janus_mem::{Depot, Frame, Pool};
+use janus_mem::Depot;
 use janus_wire::Link;
 
 use crate::churn::in_time;
+use crate::device::Device;
 
 /// Says to a process what it is.
 pub(crate) const MEMBER: &str = "DAEMON_TEST_MEMBER";
@@ -56,76 +55,6 @@ pub(crate) struct Member {
     thread: JoinHandle<()>,
     /// On each of its cores.
     accepts: Vec<AbortHandle>,
-}
-
-/// The wire's near end, which outlives the daemon that has it.
-#[derive(Clone)]
-pub(crate) struct Device(Arc<Mutex<Option<Box<dyn Queue>>>>);
-
-impl Device {
-    pub(crate) fn new(end: impl Backend + 'static) -> Device {
-        let end: Box<dyn Backend> = Box::new(end);
-        let queue = end.open(1).expect("an end").remove(0);
-        Device(Arc::new(Mutex::new(Some(queue))))
-    }
-}
-
-impl Backend for Device {
-    fn open(self: Box<Self>, _queues: usize) -> Result<Vec<Box<dyn Queue>>> {
-        let queue = self.0.lock().unwrap().take();
-        Ok(vec![Box::new(Opened { queue, of: *self })])
-    }
-}
-
-struct Opened {
-    /// `None`: it is given back.
-    queue: Option<Box<dyn Queue>>,
-    of: Device,
-}
-
-impl Opened {
-    fn queue(&mut self) -> &mut Box<dyn Queue> {
-        self.queue.as_mut().expect("one daemon at a time")
-    }
-}
-
-impl Queue for Opened {
-    fn caps(&self) -> &Caps {
-        self.queue.as_ref().expect("one daemon at a time").caps()
-    }
-
-    /// As devices do it, into buffers of the daemon's.
-    fn rx_burst(&mut self, pool: &mut Pool, out: &mut Batch) {
-        let mut theirs = Batch::new();
-        self.queue().rx_burst(pool, &mut theirs);
-        for frame in theirs.pull() {
-            let Some(mut buf) = pool.alloc() else {
-                continue;
-            };
-            let (at, len) = (usize::from(buf.off()), frame.data().len());
-            buf.bytes_mut()[at..at + len].copy_from_slice(frame.data());
-            let _ = out.push(Frame::new(buf, frame.len));
-            pool.free(frame.buf);
-        }
-    }
-
-    fn tx_burst(&mut self, pool: &mut Pool, frames: &mut Batch, done: &mut Batch) {
-        self.queue().tx_burst(pool, frames, done);
-    }
-
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.as_ref()?.wait_fd()
-    }
-
-    fn arm(&mut self) -> bool {
-        self.queue().arm()
-    }
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        *self.of.0.lock().unwrap() = self.queue.take();
-    }
 }
 
 /// A runtime on a thread, which waits to be told what to do.
@@ -625,7 +554,7 @@ impl World {
         self.client.stop();
         self.client_thread.join().expect("an end");
         // The device has some yet, and the client had.
-        drop(self.device.0.lock().expect("no one panicked").take());
+        self.device.ends();
         let stats = buffers.stats();
         assert_eq!(stats.outstanding, 0, "buffers are lost: {stats:?}");
         assert!(!self.socket.exists(), "the socket is left");

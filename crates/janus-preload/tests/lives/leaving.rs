@@ -46,6 +46,7 @@ pub(crate) fn daemon() -> PathBuf {
         signals: false,
         limits: Vec::new(),
         lends: 0,
+        patience: None,
     };
     let daemon = Daemon::open(builder, &settings).expect("a daemon");
     thread::spawn(move || {
