@@ -234,7 +234,7 @@ impl Ports {
     /// This program is to have connections at a port where others of its group have some.
     ///
     /// # Errors
-    /// It was not left the port.
+    /// It was not left the port. [`io::ErrorKind::WouldBlock`]: there is no daemon at the moment.
     pub fn may_bring(&self, local: SocketAddr) -> io::Result<()> {
         self.0.may_bring(local)
     }

@@ -166,7 +166,10 @@ impl Process {
         let names = Names::of(fd).ok_or(Errno::ENOTCONN)?;
         let local = SocketAddr::new(names.local.ip().to_canonical(), names.local.port());
         let may = self.core.lock().seat()?.may_bring(local);
-        may.map_err(|_| Errno::EINVAL)?;
+        may.map_err(|error| match error.kind() {
+            std::io::ErrorKind::WouldBlock => Errno::EAGAIN,
+            _ => Errno::EINVAL,
+        })?;
         let end = kernel::named(fd)?;
         // The answer is waited for as a system call is that no signal ends.
         let _signals = Held::now();

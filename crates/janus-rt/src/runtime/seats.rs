@@ -330,7 +330,7 @@ impl Seat {
     /// A connection at this address is to come from another program, which has [left](Seat::may_have) its port to this one.
     ///
     /// # Errors
-    /// The daemon does not let it have the port, or there is none.
+    /// The daemon does not let it have the port, or there is none. [`io::ErrorKind::WouldBlock`]: not at the moment.
     pub fn may_bring(&self, local: SocketAddr) -> io::Result<()> {
         let member = self.shard.ctx.shared.member.as_ref();
         member.ok_or(io::ErrorKind::Unsupported)?.may_bring(local)

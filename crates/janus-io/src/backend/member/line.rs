@@ -384,8 +384,11 @@ impl Line {
         let state = self.lock();
         let mut claims = state.granted.iter().chain(&state.released);
         let is_known = claims.any(|it| is_at(it, false, local.port()));
+        let has_daemon = state.link.is_some();
         drop(state);
         match is_known {
+            // Its answer would be waited for.
+            _ if !has_daemon => Err(io::ErrorKind::WouldBlock.into()),
             true => Ok(()),
             false => self.claim_as(Share::Left, false, local).map(|_| ()),
         }
