@@ -2,14 +2,14 @@
 
 use core::time::Duration;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use janus_tcp::{Error, Instant, Parcel, State as TcpState};
+use janus_tcp::{ConnId, Error, Instant, Parcel, State as TcpState};
 use janus_wire::FlowKey;
 
 use crate::errno::Errno;
 use crate::sockets::Sockets;
-use crate::table::{SocketOptions, State};
-use crate::watch::stage;
+use crate::table::{State, slot_of};
 
 /// Shard of a connection that is on its way: none. What comes for it meanwhile is dropped, and sent again by its peer.
 const NOWHERE: u16 = u16::MAX;
@@ -33,7 +33,7 @@ impl Sockets<'_> {
         if !is_open || status.unread + status.unsent + status.in_flight > 0 {
             return Err(Errno::EAGAIN);
         }
-        let standing = self.standing(fd);
+        let (standing, ends) = (self.standing(fd), self.ends(conn)?);
         let parcel = self.stack.detach(now, conn, NOWHERE)?.parcel;
         if let Some((port, place)) = standing {
             self.files.taken.remove(port, &place);
@@ -45,7 +45,7 @@ impl Sockets<'_> {
         }
         let mut bytes = Vec::new();
         parcel.encode(&mut bytes);
-        Ok((ends(parcel.flow()), bytes))
+        Ok((ends, bytes))
     }
 
     /// A connection that was given away lives elsewhere, or is over: what comes for it is no business of the stack's.
@@ -70,30 +70,25 @@ impl Sockets<'_> {
         let mut parcel = parcel.map_err(|_| Errno::EINVAL)?;
         let ago = u64::try_from(ago.as_nanos()).unwrap_or(u64::MAX);
         parcel.rebase(Instant::from_nanos(now.as_nanos().saturating_sub(ago)));
-        let ends = ends(parcel.flow());
-        self.connect_by(now, fd, parcel)?;
-        Ok(ends)
+        let conn = self.connect_by(now, fd, parcel)?;
+        self.ends(conn)
     }
 
-    fn connect_by(&mut self, now: Instant, fd: i32, parcel: Parcel) -> Result<(), Errno> {
+    fn ends(&self, conn: ConnId) -> Result<Ends, Errno> {
+        Ok((self.stack.local_addr(conn)?, self.stack.peer_addr(conn)?))
+    }
+
+    fn connect_by(&mut self, now: Instant, fd: i32, parcel: Parcel) -> Result<ConnId, Errno> {
         if self.files.table.peek(fd)?.state != State::Idle {
             return Err(Errno::EISCONN);
         }
         let adopted = self.stack.adopt(now, parcel).map_err(|_| Errno::ENOMEM)?;
         let conn = adopted.ok_or(Error::Stale)?;
-        let (tcp, status) = (self.stack.options(conn)?, self.stack.status(conn)?);
-        let before = *self.files.table.peek(fd)?.options;
-        let options = self.files.shared.share(&SocketOptions { tcp, ..before });
-        let socket = self.files.table.get(fd)?;
-        socket.options = options;
-        socket.seen = stage(status.state, status.peer_fin);
+        let before = Arc::clone(&self.files.table.peek(fd)?.options);
+        self.files.table.get(fd)?.options = self.options_on(conn, before)?;
         self.change(fd, |socket| socket.state = State::Connected(conn))?;
+        self.note_stage(slot_of(fd)?);
         self.rearm(fd);
-        Ok(())
+        Ok(conn)
     }
-}
-
-fn ends(flow: &FlowKey) -> Ends {
-    let local = SocketAddr::new(flow.local(), flow.local_port());
-    (local, SocketAddr::new(flow.peer(), flow.peer_port()))
 }

@@ -285,11 +285,7 @@ impl Sockets<'_> {
         if options.waits_to_ack {
             self.stack.set_quick_ack(conn, false)?;
         }
-        let tcp = self.stack.options(conn)?;
-        let options = match tcp == options.tcp {
-            true => options,
-            false => self.files.shared.share(&SocketOptions { tcp, ..*options }),
-        };
+        let options = self.options_on(conn, options)?;
         let mut accepted = Socket::new(State::Connected(conn), family, options);
         accepted.nonblocking = flags & abi::SOCK_NONBLOCK != 0;
         accepted.close_on_exec = flags & abi::SOCK_CLOEXEC != 0;
@@ -302,6 +298,19 @@ impl Sockets<'_> {
             self.files.taken.add(port, place);
         }
         Ok((new, family.outer(peer)))
+    }
+
+    /// These options, with those of a connection that the engine carries out.
+    pub(crate) fn options_on(
+        &mut self,
+        conn: ConnId,
+        options: Arc<SocketOptions>,
+    ) -> Result<Arc<SocketOptions>> {
+        let tcp = self.stack.options(conn)?;
+        Ok(match tcp == options.tcp {
+            true => options,
+            false => self.files.shared.share(&SocketOptions { tcp, ..*options }),
+        })
     }
 
     /// `connect(2)`. The first call always says `EINPROGRESS`, later ones `EALREADY` until the outcome is known, which

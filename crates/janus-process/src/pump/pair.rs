@@ -149,19 +149,17 @@ impl Pair {
 
     /// The connection, and the end: each only while something can come of it.
     pub(crate) fn polled(&self) -> [Polled; 2] {
+        let place = |fd, events, asked| Polled {
+            fd: if asked { fd } else { -1 },
+            events,
+            revents: 0,
+        };
+        let end = self.end.as_raw_fd();
         if let Some(given) = &self.given {
-            return [given.line(), -1].map(|fd| Polled {
-                fd,
-                events: IN,
-                revents: 0,
-            });
+            return [place(given.line(), IN, true), place(end, 0, false)];
         }
         if self.connecting.is_some() {
-            return [(self.fd, OUT), (self.end.as_raw_fd(), 0)].map(|(fd, events)| Polled {
-                fd,
-                events,
-                revents: 0,
-            });
+            return [place(self.fd, OUT, true), place(end, 0, true)];
         }
         let wanted = |reads: &Way, writes: &Way| {
             let (reads, writes) = (reads.wants(), !writes.is_empty());
@@ -169,15 +167,10 @@ impl Pair {
         };
         let ours = wanted(&self.out, &self.back);
         let theirs = wanted(&self.back, &self.out);
-        let place = |fd, events, asked| Polled {
-            fd: if asked { fd } else { -1 },
-            events,
-            revents: 0,
-        };
         [
             place(self.fd, ours, ours != 0),
             // That it was closed is of interest by itself.
-            place(self.end.as_raw_fd(), theirs, theirs != 0 || !self.hung_up),
+            place(end, theirs, theirs != 0 || !self.hung_up),
         ]
     }
 
