@@ -185,6 +185,10 @@ fn nginx_in_the_background(world: &World) -> Transcript {
     let server = start(world, &words);
     let master = process(world, "pid", None);
     let _all = Group(getpgid(Some(master)).expect("it runs"));
+    if world.sockets != Sockets::Member {
+        // Without a daemon its connections end with it, and one that is asked for in that moment.
+        until_ended(server.pid());
+    }
     let mut said = asked(world, 80);
     let page = format!("http://{PROGRAM}:80/index.html");
     let (loaded, ()) = while_asked(world, &page, || {
