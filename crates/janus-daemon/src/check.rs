@@ -4,6 +4,7 @@
 
 use std::net::IpAddr;
 
+use janus_shm::Device;
 use janus_wire::ethernet::ethertype::{ARP, IPV4, IPV6};
 use janus_wire::proto::{ICMP, ICMPV6, TCP, UDP};
 use janus_wire::tcp::Flags;
@@ -13,7 +14,7 @@ use crate::ports::{Owner, Port, Ports, Slot};
 
 /// The device as its packets show it.
 pub(crate) struct Identity {
-    mac: MacAddr,
+    device: Device,
     addresses: Vec<IpAddr>,
 }
 
@@ -34,20 +35,28 @@ const FLAGS_AT: usize = 13;
 
 impl Identity {
     /// The link-local address that belongs to the device is its too.
-    pub(crate) fn new(mac: MacAddr, mut addresses: Vec<IpAddr>) -> Identity {
-        addresses.push(icmpv6::link_local(mac).into());
-        Identity { mac, addresses }
+    pub(crate) fn new(device: Device, mut addresses: Vec<IpAddr>) -> Identity {
+        if let Device::Ethernet(mac) = device {
+            addresses.push(icmpv6::link_local(MacAddr(mac)).into());
+        }
+        Identity { device, addresses }
     }
 
     pub(crate) fn judge(&self, frame: &[u8], slot: Slot, ports: &Ports) -> Verdict {
+        let Device::Ethernet(mac) = self.device else {
+            return match frame.first().map(|first| first >> 4) {
+                Some(4) => self.ipv4(frame, slot, ports),
+                _ => self.ipv6(frame, slot, ports),
+            };
+        };
         let Some((head, packet)) = frame.split_at_checked(ethernet::LEN) else {
             return Verdict::Refuse;
         };
-        if head[6..12] != self.mac.0 {
+        if head[6..12] != mac {
             return Verdict::Refuse;
         }
         match u16::from_be_bytes([head[12], head[13]]) {
-            ARP => self.arp(packet),
+            ARP => self.arp(packet, mac),
             IPV4 => self.ipv4(packet, slot, ports),
             IPV6 => self.ipv6(packet, slot, ports),
             _ => Verdict::Refuse,
@@ -58,8 +67,12 @@ impl Identity {
         self.addresses.contains(&address)
     }
 
-    /// Whether a frame that may pass is for the device's own addresses: then it stays inside.
+    /// Whether a frame that may pass is for the device's own addresses: then it stays inside. Those of the portal are the kernel's, which
+    /// brings back what is for a member.
     pub(crate) fn is_for_us(&self, frame: &[u8]) -> bool {
+        if let Device::Portal(_) = self.device {
+            return false;
+        }
         match frame.get(12..14) {
             Some([8, 0]) => match frame.get(30..34) {
                 Some(&[a, b, c, d]) => self.has(IpAddr::from([a, b, c, d])),
@@ -76,13 +89,13 @@ impl Identity {
     }
 
     /// Questions only, and as the device's: answers are the keeper's.
-    fn arp(&self, packet: &[u8]) -> Verdict {
+    fn arp(&self, packet: &[u8], mac: [u8; 6]) -> Verdict {
         let Some(arp) = packet.first_chunk::<28>() else {
             return Verdict::Refuse;
         };
         let asks = arp[6..8] == [0, 1];
         let sender: [u8; 4] = [arp[14], arp[15], arp[16], arp[17]];
-        match asks && arp[8..14] == self.mac.0 && self.has(IpAddr::from(sender)) {
+        match asks && arp[8..14] == mac && self.has(IpAddr::from(sender)) {
             true => Verdict::Pass,
             false => Verdict::Refuse,
         }
@@ -173,7 +186,7 @@ mod tests {
 
     fn identity() -> Identity {
         let addresses = vec![IpAddr::from(OURS), "2001:db8::1".parse().unwrap()];
-        Identity::new(MacAddr(MAC), addresses)
+        Identity::new(Device::Ethernet(MAC), addresses)
     }
 
     fn frame(kind: u16, packet: &[u8]) -> Vec<u8> {

@@ -8,6 +8,7 @@ use std::time::Instant;
 use janus_shm::{Claim, Hello, Message, Mode, Permit, Received, Share, Welcome, is_agreed_on};
 use rustix::io::Errno;
 
+use crate::doors;
 use crate::groups::Name;
 use crate::member::{Breach, CLAIMS_MAX, Member, Memory, Stage};
 use crate::ports::{KEPT, Port, Slot};
@@ -20,6 +21,8 @@ const MESSAGES_MAX: usize = 64;
 const ASK_AT_ONCE: usize = 16;
 /// Places of programs whose users may have nothing, and that have not said yet why they are to be taken in.
 const STRANGERS_MAX: usize = 8;
+/// Ports that are tried where any will do, as programs of the kernel's may have some.
+const FREE_TRIED: usize = 64;
 /// Bursts that a member may yet send when it leaves: more than are in its rings.
 const FAREWELL_TURNS: usize = 1024;
 
@@ -74,6 +77,9 @@ impl Switch {
                 }
                 Err(error) => eprintln!("janus: a program that asks cannot be told of: {error}"),
             }
+        }
+        if let Some(doors) = &mut self.doors {
+            doors.close_unheard(&self.ports);
         }
         let last = self.members.iter().rposition(Option::is_some);
         self.places = last.map_or(0, |last| last + 1);
@@ -292,31 +298,13 @@ impl Switch {
         if let Err((errno, why)) = self.may_claim(member, claim) {
             return member.say(&refused(number, errno, why));
         }
-        let port = Port {
-            udp: claim.udp,
-            number: claim.address.port(),
-        };
         let group = (claim.share != Share::Alone && !claim.udp).then(|| match &claim.permit {
             Some(permit) => (permit.user, permit.group.clone()),
             None => (member.user, claim.group.clone()),
         });
         let group = group.map(|(user, name)| Name { user, name });
-        let given = match &group {
-            Some(name) if claim.share == Share::Left => {
-                (self.ports).has_left(slot, member.identity, port.number, name)
-            }
-            Some(name) => {
-                let reserve = claim.share == Share::Reserve;
-                (self.ports).join(slot, member.identity, port.number, name, reserve)
-            }
-            None => self.ports.claim(slot, port),
-        };
-        match given {
-            Some(given) => {
-                let given = Port {
-                    number: given,
-                    ..port
-                };
+        match self.gives(slot, member.identity, claim, group.as_ref()) {
+            Ok(given) => {
                 member.claims.insert(number, given);
                 let port = given.number;
                 let permit = group.map(|it| self.door.seals.permit(it.user, &it.name, port));
@@ -326,19 +314,59 @@ impl Switch {
                     permit,
                 })
             }
-            None => {
-                let but = match claim.share {
+            Err((errno, why)) => member.say(&refused(number, errno, why)),
+        }
+    }
+
+    /// Gives a member the port that it claims, and opens its door where the portal is the device.
+    fn gives(
+        &mut self,
+        slot: Slot,
+        identity: u32,
+        claim: &Claim,
+        group: Option<&Name>,
+    ) -> Result<Port, (Errno, String)> {
+        let (udp, address, share) = (claim.udp, claim.address, claim.share);
+        let number = address.port();
+        for _ in 0..FREE_TRIED {
+            let given = match group {
+                Some(name) if share == Share::Left => {
+                    self.ports.has_left(slot, identity, number, name)
+                }
+                Some(name) => {
+                    let reserve = share == Share::Reserve;
+                    (self.ports).join(slot, identity, number, name, reserve)
+                }
+                None => self.ports.claim(slot, Port { udp, number }),
+            };
+            let Some(given) = given else {
+                let but = match share {
                     Share::Join | Share::Reserve | Share::Left => ", or of another group",
                     Share::Alone => "",
                 };
-                let why = format!("port {} is another program's{but}", port.number);
-                member.say(&refused(number, Errno::ADDRINUSE, why))
+                let why = format!("port {number} is another program's{but}");
+                return Err((Errno::ADDRINUSE, why));
+            };
+            let port = Port { udp, number: given };
+            let doors = self.doors.as_mut().filter(|_| share != Share::Left);
+            let Some(Err(error)) = doors.map(|it| it.open(address.ip(), given)) else {
+                return Ok(port);
+            };
+            self.ports.release(slot, port);
+            if number != 0 || error.kind() != io::ErrorKind::AddrInUse {
+                return Err((doors::errno_of(&error), error.to_string()));
             }
         }
+        let why = "the kernel's programs have all ports that were tried";
+        Err((Errno::ADDRINUSE, why.into()))
     }
 
     fn may_claim(&self, member: &Member, claim: &Claim) -> Result<(), (Errno, String)> {
         let (ip, port) = (claim.address.ip(), claim.address.port());
+        if claim.udp && self.doors.is_some() {
+            let why = "the daemon's device is the portal, which carries TCP alone";
+            return Err((Errno::OPNOTSUPP, why.into()));
+        }
         if !ip.is_unspecified() && !self.identity.has(ip) {
             let why = format!("{ip} is no address of the daemon's device");
             return Err((Errno::ADDRNOTAVAIL, why));

@@ -103,13 +103,19 @@ fn on_a_wire(device: &OpenDevice) -> Result<(Builder, wire::End), BoxError> {
         name: "keeper".into(),
         ..caps
     };
-    let near = AsDevice { end: near, caps };
+    let near = Box::new(AsDevice { end: near, caps });
+    let near = match &device.portal {
+        Some(_) => BackendChoice::BehindPortal(near),
+        None => BackendChoice::Custom(near),
+    };
     let mut builder = Runtime::builder()
         .ignore_environment()
         .cores(1)
         .max_connections(CONNECTIONS)
-        .backend(BackendChoice::Custom(Box::new(near)));
-    for own in &interface.addresses {
+        .backend(near);
+    // Behind the portal it has those that all have.
+    let own = interface.addresses.iter();
+    for own in own.filter(|_| device.portal.is_none()) {
         builder = builder.address(format!("{}/{}", own.addr, own.prefix).parse()?);
     }
     for gateway in device.gateways() {

@@ -13,6 +13,7 @@ mod account;
 mod check;
 mod desk;
 mod door;
+mod doors;
 mod flows;
 mod groups;
 mod keeper;

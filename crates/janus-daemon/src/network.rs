@@ -11,7 +11,7 @@ use janus::{Addressing, Lease, OpenDevice};
 use janus_io::park::Unparker;
 use janus_shm::{Hello, Message, Network};
 use janus_tcp::{IpCidr, Route};
-use janus_wire::{MacAddr, dhcp};
+use janus_wire::dhcp;
 use rustix::io::Errno;
 
 use crate::check::Identity;
@@ -152,7 +152,7 @@ impl Switch {
 
     fn readdresses(&mut self, network: Network) {
         let addresses = network.addresses.iter().map(|(addr, _)| *addr).collect();
-        self.identity = Identity::new(MacAddr(self.welcome.mac), addresses);
+        self.identity = Identity::new(self.welcome.device, addresses);
         self.welcome.addresses.clone_from(&network.addresses);
         self.welcome.gateways.clone_from(&network.gateways);
         if self.network.addresses.is_empty() && self.quiet_until.is_some() {

@@ -162,6 +162,15 @@ impl Ports {
             || self.owner(port) == Owner::Keeper
     }
 
+    /// Whether a member listens at a port of TCP, or one is to come that does.
+    pub(crate) fn is_heard(&self, number: u16) -> bool {
+        let (udp, listens) = (false, |it: &Claimed| !it.released);
+        let port = Port { udp, number };
+        self.claimed.get(&port).is_some_and(listens)
+            || self.groups.is_heard(number)
+            || self.is_kept(port)
+    }
+
     /// Whether what opens a connection to this port waits for who claims it next.
     pub(crate) fn is_kept(&self, port: Port) -> bool {
         self.kept.contains_key(&port)

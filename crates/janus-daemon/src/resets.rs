@@ -10,7 +10,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use janus_shm::Descriptor;
+use janus_shm::{Descriptor, Device};
 use janus_wire::ethernet::ethertype::{IPV4, IPV6};
 use janus_wire::proto::TCP;
 use janus_wire::tcp::{Flags, Header, OptionsToSend};
@@ -149,7 +149,7 @@ impl Resets {
 }
 
 /// Writes a SYN for the peer of a connection, as its member would; its length.
-fn syn(out: &mut [u8; SYN_MAX], key: &FlowKey, from: MacAddr, to: MacAddr, seq: SeqNum) -> usize {
+fn syn(out: &mut [u8; SYN_MAX], key: &FlowKey, from: Device, to: MacAddr, seq: SeqNum) -> usize {
     let header = Header {
         src_port: key.local_port(),
         dst_port: key.peer_port(),
@@ -162,9 +162,16 @@ fn syn(out: &mut [u8; SYN_MAX], key: &FlowKey, from: MacAddr, to: MacAddr, seq: 
     };
     let len = tcp::LEN as u16;
     let ethertype = if key.is_v6() { IPV6 } else { IPV4 };
-    let (link, packet) = out.split_at_mut(ethernet::LEN);
-    link.copy_from_slice(&[&to.0[..], &from.0, &ethertype.to_be_bytes()].concat());
-    match key {
+    let start = match from {
+        Device::Ethernet(from) => {
+            let link = [&to.0[..], &from, &ethertype.to_be_bytes()].concat();
+            out[..ethernet::LEN].copy_from_slice(&link);
+            ethernet::LEN
+        }
+        Device::Portal(_) => 0,
+    };
+    let packet = &mut out[start..];
+    let at = match key {
         FlowKey::V4(key) => {
             let ip = ipv4::Repr {
                 src: key.local,
@@ -180,7 +187,7 @@ fn syn(out: &mut [u8; SYN_MAX], key: &FlowKey, from: MacAddr, to: MacAddr, seq: 
             let segment = &mut packet[at..at + tcp::LEN];
             tcp::emit(segment, &header, &OptionsToSend::NONE);
             tcp::fill_checksum_v4(segment, key.local, key.peer);
-            ethernet::LEN + ipv4::LEN + tcp::LEN
+            at
         }
         FlowKey::V6(key) => {
             let ip = ipv6::Repr {
@@ -196,9 +203,10 @@ fn syn(out: &mut [u8; SYN_MAX], key: &FlowKey, from: MacAddr, to: MacAddr, seq: 
             let segment = &mut packet[at..at + tcp::LEN];
             tcp::emit(segment, &header, &OptionsToSend::NONE);
             tcp::fill_checksum_v6(segment, key.local, key.peer);
-            SYN_MAX
+            at
         }
-    }
+    };
+    start + at + tcp::LEN
 }
 
 impl Switch {
@@ -270,7 +278,7 @@ impl Switch {
             };
             let mut frame = [0; SYN_MAX];
             let seq = SeqNum(self.resets.random.hash_one((now, count)) as u32);
-            let from = MacAddr(self.welcome.mac);
+            let from = self.welcome.device;
             let len = syn(&mut frame, &key, from, asked.mac, seq);
             let frame = &frame[..len];
             if (self.door.quotas).admits(asked.user, frame, len as u32) {
@@ -392,7 +400,8 @@ mod tests {
         let v6 = FlowKey::new(v6(2, 9), v6(1, 80)).unwrap();
         for key in [key(80, 9), v6] {
             let mut out = [0; SYN_MAX];
-            let len = syn(&mut out, &key, MacAddr([2; 6]), AT, SeqNum(77));
+            let from = Device::Ethernet([2; 6]);
+            let len = syn(&mut out, &key, from, AT, SeqNum(77));
             assert_eq!((&out[..6], &out[6..12]), (&AT.0[..], &[2; 6][..]));
             let class = classify(&out[..len], janus_wire::Link::Ethernet);
             assert_eq!(class.segment(), Some((key.reversed(), Flags::SYN)));
@@ -409,6 +418,9 @@ mod tests {
                 _ => unreachable!("one family"),
             };
             assert_eq!(sum, 0);
+            let mut bare = [0; SYN_MAX];
+            let bare_len = syn(&mut bare, &key, Device::Portal(0), AT, SeqNum(77));
+            assert_eq!(bare[..bare_len], out[ethernet::LEN..len]);
         }
     }
 }

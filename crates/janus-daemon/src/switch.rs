@@ -5,19 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use janus::OpenDevice;
+use janus::{OpenDevice, Portal};
 use janus_io::park::Parker;
 use janus_io::{BURST, Batch, Idle, Queue};
 use janus_mem::{Frame, LENT};
-use janus_shm::{Closer, Descriptor, Network, Welcome};
+use janus_shm::{Closer, Descriptor, Device, Network, Welcome};
 use janus_wire::tcp::Flags;
-use janus_wire::{Link, MacAddr, classify};
+use janus_wire::{Link, classify};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::absent::Absent;
 use crate::check::{Identity, Verdict};
 use crate::door::Door;
+use crate::doors::Doors;
 use crate::groups::Way;
 use crate::member::{Breach, Member, Memory, Stage};
 use crate::network::{self, Leased};
@@ -60,6 +61,7 @@ pub(crate) struct Switch {
     pub(crate) stock: Stock,
     pub(crate) resets: Resets,
     pub(crate) closer: Closer,
+    pub(crate) doors: Option<Doors>,
     /// For the device, and for the keeper.
     pub(crate) out: Batch,
     pub(crate) kept: Batch,
@@ -86,10 +88,14 @@ impl Switch {
         counters: Arc<Counters>,
     ) -> io::Result<Switch> {
         let caps = device.queue.caps();
-        let (mac, link, frame_max) = (caps.mac, caps.link, caps.frame_max());
-        let (Some(mac), Link::Ethernet) = (mac, link) else {
-            let text = "members want a device with link addresses: TAP, XDP or DPDK";
-            return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+        let (link, frame_max) = (caps.link, caps.frame_max());
+        let carrier = match (&device.portal, caps.mac, link) {
+            (Some(_), ..) => Device::Portal(Portal::first_port()),
+            (None, Some(mac), Link::Ethernet) => Device::Ethernet(mac.0),
+            _ => {
+                let text = "members want a device with link addresses, or the portal";
+                return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+            }
         };
         let mut ports = Ports::new();
         let network = network::first(&device, leased.as_ref(), &mut ports);
@@ -100,7 +106,7 @@ impl Switch {
         let welcome = Welcome {
             version: janus_shm::VERSION,
             member: 0,
-            mac: mac.0,
+            device: carrier,
             mtu: caps.mtu,
             checksums: (caps.rx_checksum, caps.tx_checksum),
             ports: (0, 0),
@@ -115,7 +121,7 @@ impl Switch {
             places: 0,
             ports,
             pieces: Pieces::new(),
-            identity: Identity::new(MacAddr(mac.0), addresses),
+            identity: Identity::new(carrier, addresses),
             welcome,
             network,
             leased,
@@ -129,6 +135,7 @@ impl Switch {
             ),
             resets: Resets::new(),
             closer: Closer::start()?,
+            doors: device.portal.map(Doors::new),
             device: device.queue,
             out: Batch::new(),
             kept: Batch::new(),

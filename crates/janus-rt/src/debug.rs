@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::balance::Balance;
 use crate::net::{Accept, AllocBuf, Connect, Give, Peek, Read, Recv, TcpListener, Write, WriteAll};
+use crate::portal::Portal;
 use crate::runtime::{BackendChoice, Builder, Handle, OpenDevice, Runtime};
 use crate::signal::Signal;
 
@@ -18,7 +19,7 @@ macro_rules! opaque {
 }
 
 opaque!(
-    Balance, Builder, Connect, Handle, OpenDevice, Runtime, Signal
+    Balance, Builder, Connect, Handle, OpenDevice, Portal, Runtime, Signal
 );
 opaque!(
     Accept<'_>,
@@ -50,6 +51,7 @@ impl fmt::Debug for BackendChoice {
             }
             BackendChoice::Daemon { socket } => f.debug_tuple("Daemon").field(socket).finish(),
             BackendChoice::Custom(_) => f.write_str("Custom(..)"),
+            BackendChoice::BehindPortal(_) => f.write_str("BehindPortal(..)"),
         }
     }
 }

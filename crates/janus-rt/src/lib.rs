@@ -154,7 +154,7 @@ pub use janus_io::{Backend, Batching, DeviceLosses, ParseError};
 pub use janus_mem::DepotStats;
 pub use janus_tcp::{Addressing, Config as TcpConfig, Counters as TcpCounters, MemoryReport};
 pub use losses::ShortageReport;
-pub use portal::{PortalListen, PortalReach};
+pub use portal::{Portal, PortalListen, PortalReach};
 pub use runtime::{
     BackendChoice, BoxError, BuildError, Builder, Handle, Leases, MainResult, OpenDevice, Places,
     Reloaded, Result, Runtime, Seat, SeatCrew, Seats, ShuttingDown, core_id, cores, exit_code,

@@ -28,7 +28,7 @@ use carrier::{Carrier, Command};
 use events::{DoorId, Doorbell};
 pub(crate) use exits::answers_all;
 pub use listen::PortalListen;
-use listen::offered_port;
+use listen::offered;
 pub use reach::PortalReach;
 
 use crate::control::Passage;
@@ -38,6 +38,8 @@ use crate::control::ending::LastIn;
 pub(crate) struct Doorway {
     pub(crate) reach: PortalReach,
     pub(crate) listen: PortalListen,
+    /// Ports below are offered elsewhere.
+    pub(crate) first_port: u16,
 }
 
 impl Passage for Doorway {
@@ -46,15 +48,17 @@ impl Passage for Doorway {
     }
 
     fn reachable_at(&self, local: SocketAddr) -> SocketAddr {
-        let port = offered_port(local.port());
+        let port = offered(local.port(), self.first_port);
         self.listen.reachable_at(local.ip(), port)
     }
 }
 
-/// The shards' end of the portal: opens doors, hands them to the carrier, ends it when dropped.
-pub(crate) struct Portal {
+/// The inner end of a portal: it opens doors, by which the kernel's programs come in. Dropped, it ends, and what passes through it.
+pub struct Portal {
     /// Opened but not yet serving: clients wait in the kernel's backlog.
     waiting: HashMap<u16, Vec<TcpListener>>,
+    /// Addresses of the doors that serve.
+    served: HashMap<u16, Vec<IpAddr>>,
     commands: Sender<Command>,
     doorbell: Arc<Doorbell>,
     thread: Option<JoinHandle<()>>,
@@ -72,6 +76,7 @@ impl Portal {
             .spawn(move || carrier.run())?;
         Ok(Portal {
             waiting: HashMap::new(),
+            served: HashMap::new(),
             commands,
             doorbell,
             thread: Some(thread),
@@ -79,22 +84,40 @@ impl Portal {
         })
     }
 
-    /// Opens the kernel's listeners for the port of `address`; 0 takes any port the kernel has free. Answers the Janus
-    /// port.
-    pub(crate) fn open(&mut self, address: SocketAddr) -> io::Result<u16> {
+    /// The first port that is offered as it is: those below need a privilege that this process does not have, and are 8,000 higher.
+    #[must_use]
+    pub fn first_port() -> u16 {
+        listen::first_port()
+    }
+
+    /// Opens the kernel's listeners for the port of `address`, as far as they are not there; 0 takes any port the kernel has free. Answers the
+    /// Janus port.
+    ///
+    /// # Errors
+    /// The kernel refuses; the error says what is in the way.
+    pub fn open(&mut self, address: SocketAddr) -> io::Result<u16> {
         let port = address.port();
         let mut listeners: Vec<TcpListener> = Vec::new();
-        let mut offered = offered_port(port);
-        for ip in self.listen.addresses(address.ip()) {
+        let mut offered = offered(port, listen::first_port());
+        let mut addresses = self.listen.addresses(address.ip());
+        let served = self.served.get(&port).map_or(&[][..], Vec::as_slice);
+        addresses.retain(|ip| !served.contains(ip));
+        for ip in addresses {
             match listen(SocketAddr::new(ip, offered), port) {
                 Ok(listener) => {
                     offered = listener.local_addr()?.port();
                     listeners.push(listener);
                 }
                 // A machine without IPv6 is reached the other way; an address that was named must be there.
-                Err(_) if ip.is_ipv6() && !listeners.is_empty() && !self.listen.names(ip) => {}
+                Err(_)
+                    if ip.is_ipv6()
+                        && !(listeners.is_empty() && served.is_empty())
+                        && !self.listen.names(ip) => {}
                 Err(error) => return Err(error),
             }
+        }
+        if listeners.is_empty() && !served.is_empty() {
+            return Ok(port);
         }
         if listeners.is_empty() {
             let text = format!(
@@ -108,17 +131,23 @@ impl Portal {
     }
 
     /// Lets clients of `port` in, and says where they find it.
-    pub(crate) fn serve(&mut self, port: u16) {
-        let listeners = self.waiting.remove(&port).unwrap_or_default();
+    pub fn serve(&mut self, port: u16) {
+        let Some(listeners) = self.waiting.remove(&port) else {
+            return;
+        };
         self.announce(port, &listeners);
-        for (number, listener) in (0..).zip(listeners) {
+        for listener in listeners {
+            let served = self.served.entry(port).or_default();
+            let number = served.len() as u8;
+            served.extend(listener.local_addr().map(|at| at.ip()));
             let door = DoorId { port, number };
             self.send(Command::Serve { door, listener });
         }
     }
 
     /// Closes the door of `port`; connections that are inside stay.
-    pub(crate) fn close(&mut self, port: u16) {
+    pub fn close(&mut self, port: u16) {
+        self.served.remove(&port);
         if self.waiting.remove(&port).is_none() {
             self.send(Command::Close { port });
         }

@@ -583,7 +583,7 @@ impl Builder {
     /// packet buffers it has so many to lend to other processes, if they are any, and then they can map the memory of all.
     ///
     /// # Errors
-    /// As for [`build`](Builder::build); also for the portal, which is no device.
+    /// As for [`build`](Builder::build); also for a daemon's device, which is its members' already.
     pub fn open_device(self, lends: u32) -> Result<OpenDevice, BuildError> {
         let mut one = self.cores(1);
         let supervisor = one.supervisor();

@@ -15,8 +15,8 @@ mod ring;
 mod segment;
 
 pub use message::{
-    ADDRESSES_MAX, Claim, Hello, Malformed, Message, Mode, NAME_MAX, NAME_SERVERS_MAX, Network,
-    Permit, ROUTES_MAX, Share, VERSION, Welcome,
+    ADDRESSES_MAX, Claim, Device, Hello, Malformed, Message, Mode, NAME_MAX, NAME_SERVERS_MAX,
+    Network, Permit, ROUTES_MAX, Share, VERSION, Welcome,
 };
 pub use ring::{Consumer, Descriptor, Producer, bytes_of_ring};
 pub use segment::Segment;

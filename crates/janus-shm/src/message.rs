@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 pub use network::{NAME_SERVERS_MAX, Network, ROUTES_MAX};
 
 /// The version of these messages, and of when whom a ring wakes.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 /// Bytes of the longest message.
 pub(crate) const LEN_MAX: usize = 2_560;
 /// Bytes of the longest name.
@@ -75,6 +75,26 @@ pub struct Hello {
     pub permit: Option<Permit>,
 }
 
+/// What carries a daemon's packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// A device with this link address.
+    Ethernet([u8; 6]),
+    /// The portal, without link headers: connections are the kernel's outside. Ports below this one it offers elsewhere.
+    Portal(u16),
+}
+
+impl Device {
+    /// Its link address, if it has one.
+    #[must_use]
+    pub fn mac(self) -> Option<[u8; 6]> {
+        match self {
+            Device::Ethernet(mac) => Some(mac),
+            Device::Portal(_) => None,
+        }
+    }
+}
+
 /// The daemon takes it in. Where it lends buffers, two segments come along: the memory that they are in, and the number of each in that memory, a
 /// `u32` in the machine's order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,8 +103,8 @@ pub struct Welcome {
     pub version: u16,
     /// Its number.
     pub member: u32,
-    /// The link address of the device.
-    pub mac: [u8; 6],
+    /// What carries its packets.
+    pub device: Device,
     /// The longest IP packet.
     pub mtu: u16,
     /// Checksums of what it receives are vouched for; those of what it sends may be left to the device.
@@ -254,7 +274,11 @@ impl Writer {
 
     fn welcome(&mut self, it: &Welcome) -> &mut Writer {
         self.put([2]).put(it.version.to_le_bytes());
-        self.put(it.member.to_le_bytes()).put(it.mac);
+        self.put(it.member.to_le_bytes());
+        match it.device {
+            Device::Ethernet(mac) => self.put([0]).put(mac),
+            Device::Portal(first) => self.put([1]).put(first.to_le_bytes()),
+        };
         let (rx, tx) = it.checksums;
         self.put(it.mtu.to_le_bytes()).put([rx.into(), tx.into()]);
         self.ports(it.ports);
@@ -357,7 +381,10 @@ impl Reader<'_> {
         Ok(Welcome {
             version: self.u16()?,
             member: self.u32()?,
-            mac: self.take()?,
+            device: match self.bool()? {
+                false => Device::Ethernet(self.take()?),
+                true => Device::Portal(self.u16()?),
+            },
             mtu: self.u16()?,
             checksums: (self.bool()?, self.bool()?),
             ports: (self.u16()?, self.u16()?),

@@ -144,7 +144,8 @@ impl Bare {
 
     /// The device's link address, as it was told.
     pub(crate) fn mac(&self) -> [u8; 6] {
-        self.welcome.as_ref().expect("it has joined").mac
+        let welcome = self.welcome.as_ref().expect("it has joined");
+        welcome.device.mac().expect("the device has one")
     }
 
     /// Asks for a port of TCP, or of UDP, and waits until it has it.

@@ -358,7 +358,7 @@ fn members_send_from_the_address_of_now_and_hear_nothing_of_the_lease() {
     bare.says(&Message::Ready, &[]);
     let welcome = bare.welcome.clone().expect("it is");
     assert_eq!(welcome.addresses, [(FIRST.into(), 24)]);
-    let (mac, own, mut tx) = (welcome.mac, welcome.ports.0, bare.ring(2));
+    let (mac, own, mut tx) = (bare.mac(), welcome.ports.0, bare.ring(2));
     let mut fill = bare.ring(0);
     for at in 0..32 {
         let offset = at * 4_096;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use janus_shm::{Link, Message, Received, VERSION, Welcome};
+use janus_shm::{Device, Link, Message, Received, VERSION, Welcome};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
 };
@@ -333,7 +333,7 @@ fn ends_after(door: &OwnedFd, messages: usize) {
             let welcome = Message::Welcome(Welcome {
                 version: VERSION,
                 member: 1,
-                mac: [2, 0, 0, 0, 0, 1],
+                device: Device::Ethernet([2, 0, 0, 0, 0, 1]),
                 mtu: 1500,
                 checksums: (false, false),
                 ports: (32_768, 64),

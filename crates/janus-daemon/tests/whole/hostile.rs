@@ -131,10 +131,10 @@ fn what_is_not_a_members_own_does_not_go_out() {
         panic!("another's port is granted");
     };
     assert!(why.contains("another program's"), "{why}");
-    let welcome = liar.welcome.clone().unwrap();
+    let (mac, own) = (liar.mac(), liar.welcome.as_ref().unwrap().ports.0);
     let frame = |source: [u8; 4], port: u16| {
         let mut frame = vec![0xff; 6];
-        frame.extend(welcome.mac);
+        frame.extend(mac);
         frame.extend([8, 0, 0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0]);
         frame.extend(source);
         frame.extend([192, 0, 2, 2]);
@@ -160,7 +160,7 @@ fn what_is_not_a_members_own_does_not_go_out() {
     }
     // Its own goes out.
     let before = world.counters().from_members.get();
-    liar.sends(&mut tx, &frame([192, 0, 2, 1], welcome.ports.0));
+    liar.sends(&mut tx, &frame([192, 0, 2, 1], own));
     while world.counters().from_members.get() == before {
         assert!(begin.elapsed() < LONG, "{}", world.counters());
         std::thread::sleep(Duration::from_millis(1));

@@ -10,6 +10,7 @@ mod groups;
 mod hostile;
 mod lent;
 mod permits;
+mod portal;
 mod quotas;
 mod resets;
 mod restarts;

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io::{Error, ErrorKind, Result};
 use std::net::{Ipv6Addr, Shutdown, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -41,9 +41,9 @@ pub(crate) struct World {
 }
 
 /// The daemon of the moment.
-struct Carrier {
+pub(crate) struct Carrier {
     stop: Stop,
-    counters: Arc<Counters>,
+    pub(crate) counters: Arc<Counters>,
     buffers: Arc<Depot>,
     thread: JoinHandle<()>,
 }
@@ -245,11 +245,31 @@ pub(crate) fn serve(
     runtime.run(main).expect("it is killed");
 }
 
+/// Runs this program again as such a member.
+pub(crate) fn process(socket: &Path, group: &str, port: u16, peers: &str) -> Child {
+    let this = std::env::current_exe().expect("a path");
+    let text = format!("{} {port} {group} {peers}", socket.display());
+    Command::new(this)
+        .args(["--exact", "a_member_that_is_killed"])
+        .env(MEMBER, text)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it runs")
+}
+
 pub(crate) fn builder(addresses: &[&str], backend: BackendChoice) -> Builder {
     let builder = Runtime::builder().ignore_environment().cores(1);
     let builder = builder.packet_buffers(8_192).max_connections(4_096);
     let add = |builder: Builder, it: &&str| builder.address(it.parse().expect("an address"));
     addresses.iter().fold(builder, add).backend(backend)
+}
+
+/// A socket's path that no other test has.
+pub(crate) fn socket(name: &str) -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let folder = format!("janus-daemon-{}-{number}-{name}", std::process::id());
+    std::env::temp_dir().join(folder).join("io.sock")
 }
 
 /// A daemon that any user may ask.
@@ -285,14 +305,17 @@ pub(crate) fn ends_of_a_wire() -> (wire::End, wire::End) {
 }
 
 impl Carrier {
-    fn start(
+    fn on(
         socket: PathBuf,
         limits: &[Limit],
         patience: Option<Duration>,
         device: Device,
     ) -> Carrier {
         let device = BackendChoice::Custom(Box::new(device));
-        let daemon = daemon(socket, limits, patience, device);
+        Carrier::start(daemon(socket, limits, patience, device))
+    }
+
+    pub(crate) fn start(daemon: Daemon) -> Carrier {
         Carrier {
             stop: daemon.stop(),
             counters: daemon.counters(),
@@ -301,7 +324,7 @@ impl Carrier {
         }
     }
 
-    fn ends(self) -> (Arc<Counters>, Arc<Depot>) {
+    pub(crate) fn ends(self) -> (Arc<Counters>, Arc<Depot>) {
         self.stop.stop();
         self.thread.join().expect("an end");
         (self.counters, self.buffers)
@@ -324,13 +347,10 @@ impl World {
     }
 
     fn with(name: &str, limits: &[Limit], patience: Option<Duration>) -> World {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let folder = format!("janus-daemon-{}-{number}-{name}", std::process::id());
-        let socket = std::env::temp_dir().join(folder).join("io.sock");
+        let socket = socket(name);
         let (near, far) = ends_of_a_wire();
         let device = Device::new(near);
-        let daemon = Carrier::start(socket.clone(), limits, patience, device.clone());
+        let daemon = Carrier::on(socket.clone(), limits, patience, device.clone());
         let client = builder(
             &["192.0.2.2/24", "2001:db8::2/64"],
             BackendChoice::wire(far),
@@ -358,7 +378,7 @@ impl World {
         assert!(self.socket.exists(), "the next is to know");
         meanwhile();
         let (socket, device) = (self.socket.clone(), self.device.clone());
-        let daemon = Carrier::start(socket, &self.limits, self.patience, device);
+        let daemon = Carrier::on(socket, &self.limits, self.patience, device);
         World { daemon, ..self }
     }
 
@@ -447,14 +467,7 @@ impl World {
 
     /// One that has connections to these peers before it serves.
     pub(crate) fn process_to(&self, group: &str, port: u16, peers: &str) -> Child {
-        let this = std::env::current_exe().expect("a path");
-        let text = format!("{} {port} {group} {peers}", self.socket.display());
-        Command::new(this)
-            .args(["--exact", "a_member_that_is_killed"])
-            .env(MEMBER, text)
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("it runs")
+        process(&self.socket, group, port, peers)
     }
 
     /// What is answered at a port.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use janus_mem::{Depot, Growth, SLOT_SIZE};
 use janus_shm::Welcome;
-pub use janus_shm::{NAME_MAX, Network, Permit, keep_descriptors_by};
+pub use janus_shm::{Device, NAME_MAX, Network, Permit, keep_descriptors_by};
 use janus_wire::{Link, MacAddr, ethernet};
 
 use crate::backend::held::{Held, Ours};
@@ -262,10 +262,11 @@ impl Backend for Member {
         check_queues("a member of this daemon", queues, self.queues)?;
         let welcome = self.line.welcome();
         let (rx_checksum, tx_checksum) = welcome.checksums;
+        let mac = welcome.device.mac();
         let caps = Caps {
-            link: Link::Ethernet,
+            link: mac.map_or(Link::Ip, |_| Link::Ethernet),
             mtu: welcome.mtu.min(MAX_MTU),
-            mac: Some(MacAddr(welcome.mac)),
+            mac: mac.map(MacAddr),
             tx_checksum,
             rx_checksum,
             tso: false,

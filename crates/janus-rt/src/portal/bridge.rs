@@ -330,6 +330,13 @@ impl Bridge {
         }
     }
 
+    /// Nothing comes from inside any more. A client that waits for more shall see a reset.
+    pub(super) fn is_left(&self) {
+        if self.down != Way::Done {
+            reset_on_drop(&self.kernel);
+        }
+    }
+
     /// Aborts the inner connection, if it is not dead yet: the client shall see a reset, not an orderly end.
     fn reset_kernel(&mut self, now: Instant, stack: &mut Stack) -> Verdict {
         stack.abort(now, self.conn);

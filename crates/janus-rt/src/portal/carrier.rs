@@ -181,9 +181,11 @@ impl Carrier {
             }
         }
         // The shards are gone; their last segments, resets above all, are still on the wire.
-        for _ in 0..LAST_TURNS {
-            if !self.turn() {
-                return;
+        let _all = (0..LAST_TURNS).all(|_| self.turn());
+        // Whose connections go on inside, as those of a daemon's members do, is not to look like one who has said all.
+        for passage in self.passages.iter().flatten() {
+            if let Passage::Open(bridge, _) = passage {
+                bridge.is_left();
             }
         }
     }

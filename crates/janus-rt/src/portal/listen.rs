@@ -145,14 +145,9 @@ impl FromStr for PortalListen {
     }
 }
 
-/// Returns the kernel's port under which the portal offers `port`: itself, where this process may bind it.
-pub(crate) fn offered_port(port: u16) -> u16 {
-    static FIRST: OnceLock<u16> = OnceLock::new();
-    offered(port, *FIRST.get_or_init(first_of_ours))
-}
-
-fn offered(port: u16, first_of_ours: u16) -> u16 {
-    if port == 0 || port >= first_of_ours || port > u16::MAX - PRIVILEGED_SHIFT {
+/// Returns the kernel's port under which the portal offers `port`: itself, where its process may bind it.
+pub(crate) fn offered(port: u16, first: u16) -> u16 {
+    if port == 0 || port >= first || port > u16::MAX - PRIVILEGED_SHIFT {
         port
     } else {
         port + PRIVILEGED_SHIFT
@@ -160,7 +155,12 @@ fn offered(port: u16, first_of_ours: u16) -> u16 {
 }
 
 /// Returns the first port that this process may bind.
-fn first_of_ours() -> u16 {
+pub(crate) fn first_port() -> u16 {
+    static FIRST: OnceLock<u16> = OnceLock::new();
+    *FIRST.get_or_init(find_first_port)
+}
+
+fn find_first_port() -> u16 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let in_force = line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());

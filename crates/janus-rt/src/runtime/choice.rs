@@ -55,6 +55,9 @@ pub enum BackendChoice {
     },
     /// A device that the program brings.
     Custom(Box<dyn Backend>),
+    /// The inner end of a wire at whose other end another process's [portal](crate::Portal) is, for a program that carries its packets.
+    #[doc(hidden)]
+    BehindPortal(Box<dyn Backend>),
 }
 
 impl BackendChoice {

@@ -44,7 +44,7 @@ use crate::dhcp::{self, AddressingFn, Follower, Keeper};
 use crate::inbox::Inbox;
 use crate::lock::Lock;
 use crate::metrics::Collected;
-use crate::portal::Doorway;
+use crate::portal::{Doorway, Portal, PortalListen, PortalReach};
 use crate::shard::shared::{Shared, Slots};
 use crate::task::Cores;
 use crate::task::blocking::Blocking;
@@ -77,6 +77,8 @@ pub struct OpenDevice {
     pub memory: Option<OwnedFd>,
     /// Addresses and routes; without the address that is to be asked for.
     pub interface: Interface,
+    /// What offers ports to the kernel's programs, where the device is the portal.
+    pub portal: Option<Portal>,
     /// How to ask for an address, where the settings say so (`address = "dhcp"`).
     pub leases: Option<Leases>,
     /// Is to be told when packets are carried, and keeps a TAP interface's queue meanwhile if this program is started again.
@@ -145,10 +147,6 @@ pub(super) fn open_device(
     };
     let (depot, memory) = made.map_err(BuildError::system)?;
     let device = device::open(settings, backend, &depot, &growth, &key, clock, &mailbox)?;
-    if device.portal.is_some() {
-        let problem = "the portal is no device: choose `tap`, `xdp` or `dpdk`";
-        return Err(ConfigError::value("backend", problem.into()).into());
-    }
     let queue = device.queues.into_iter().next();
     let queue = queue.ok_or_else(|| BuildError::Device("the device has no queue".into()))?;
     if let (Some(supervisor), Some(fd)) = (&supervisor, queue.wait_fd())
@@ -156,7 +154,8 @@ pub(super) fn open_device(
     {
         supervisor.keep(&interface, fd);
     }
-    let leases = settings.address.dhcp.then(|| Leases {
+    let asks = settings.address.dhcp && device.portal.is_none();
+    let leases = asks.then(|| Leases {
         wait: settings.dhcp_wait,
         file: settings.dhcp_file.clone(),
         taken: device.taken,
@@ -166,6 +165,7 @@ pub(super) fn open_device(
         depot,
         memory,
         interface: device.interface,
+        portal: device.portal,
         leases,
         supervisor,
     })
@@ -192,6 +192,7 @@ impl Prepared {
         let (depot, mut device) = with_buffers(&settings, backend, &growth, &key, clock, &mailbox)?;
         let keeper = lease(&settings, &mut device, &depot, on_addressing, clock)?;
 
+        let passage = doorway(&settings, &device);
         let interface = device.interface;
         let mut steering = Steering::new(&settings, &key, &interface, device.leads_outside)
             .map_err(BuildError::system)?;
@@ -202,7 +203,6 @@ impl Prepared {
 
         let balancer = Arc::new(Lock::new(steering.balancer));
         let ending = Arc::new(Ending::new(fabric.bells.clone()));
-        let passage = device.portal.as_ref().map(|_| doorway(&settings));
         let gate = Gate {
             balancer: balancer.clone(),
             mailbox: mailbox.clone(),
@@ -373,9 +373,20 @@ fn addresses_change(
     }
 }
 
-fn doorway(settings: &Settings) -> Box<dyn Passage> {
-    Box::new(Doorway {
-        reach: settings.portal_reach.clone(),
-        listen: settings.portal_listen.clone(),
-    })
+/// What sockets are to know of the portal: of this runtime's own, or of the daemon's, whose settings say who may be reached.
+fn doorway(settings: &Settings, device: &Device) -> Option<Box<dyn Passage>> {
+    let doorway = match (&device.portal, device.portal_of_daemon) {
+        (Some(_), _) => Doorway {
+            reach: settings.portal_reach.clone(),
+            listen: settings.portal_listen.clone(),
+            first_port: Portal::first_port(),
+        },
+        (None, Some(first_port)) => Doorway {
+            reach: PortalReach::Anywhere,
+            listen: PortalListen::Loopback,
+            first_port,
+        },
+        (None, None) => return None,
+    };
+    Some(Box::new(doorway))
 }

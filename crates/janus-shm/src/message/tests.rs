@@ -22,7 +22,7 @@ fn some() -> Vec<Message> {
         Message::Welcome(Welcome {
             version: 2,
             member: 77,
-            mac: [2, 0, 0, 1, 2, 3],
+            device: Device::Ethernet([2, 0, 0, 1, 2, 3]),
             mtu: 1500,
             checksums: (true, false),
             ports: (32_768, 2_048),
@@ -159,14 +159,18 @@ fn message() -> impl Strategy<Value = Message> {
     );
     let addresses = proptest::collection::vec((ip(), any::<u8>()), 0..=ADDRESSES_MAX);
     let gateways = proptest::collection::vec(ip(), 0..=GATEWAYS_MAX);
-    let rest = any::<(u16, u32, [u8; 6], u16, (bool, bool))>();
+    let device = prop_oneof![
+        any::<[u8; 6]>().prop_map(Device::Ethernet),
+        any::<u16>().prop_map(Device::Portal),
+    ];
+    let rest = (device, any::<(u16, u32, u16, (bool, bool))>());
     let welcome = (rest, ports(), addresses, gateways, any::<(u32, u32)>());
     let welcome = welcome.prop_map(|(rest, ports, addresses, gateways, loan)| {
-        let (version, member, mac, mtu, checksums) = rest;
+        let (device, (version, member, mtu, checksums)) = rest;
         Message::Welcome(Welcome {
             version,
             member,
-            mac,
+            device,
             mtu,
             checksums,
             ports,

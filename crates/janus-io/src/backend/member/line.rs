@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use janus_shm::{Bell, Claim, Link, Message, Permit, Received, Share, Welcome};
+use janus_shm::{Bell, Claim, Device, Link, Message, Network, Permit, Received, Share, Welcome};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -556,7 +556,7 @@ impl Line {
     /// Another daemon is there: what this member has, it asks for again.
     fn resume(&self, next: Greeted) -> io::Result<()> {
         let ends = next.agree(&self.packets, false, &self.bells)?;
-        let device = |it: &Welcome| (it.mac, it.mtu, it.checksums, it.ports);
+        let device = |it: &Welcome| (it.device, it.mtu, it.checksums, it.ports);
         if device(&next.welcome) != device(&self.welcome) {
             let text = "the new daemon has another device, or has given this program's ports away: restart the program";
             return Err(io::Error::other(text));
@@ -588,6 +588,10 @@ impl Line {
         state.daemon += 1;
         self.changed.notify_all();
         drop(state);
+        if let Device::Portal(_) = self.welcome.device {
+            // What the kernel carried ended with the daemon: connections are to end as those of an address that is gone.
+            self.addresses.learn(Network::default());
+        }
         self.addresses.learn(network);
         self.hand_out(ends);
         eprintln!("janus: there is a daemon at {} again", self.path.display());

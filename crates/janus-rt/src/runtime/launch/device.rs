@@ -62,6 +62,8 @@ pub(super) struct Device {
     pub(super) queues: Vec<Box<dyn Queue>>,
     pub(super) interface: Interface,
     pub(super) portal: Option<Portal>,
+    /// The portal is the daemon's: the first port that it offers as it is.
+    pub(super) portal_of_daemon: Option<u16>,
     /// Strangers' packets come in here.
     pub(super) leads_outside: bool,
     /// Writes down what passes.
@@ -141,6 +143,9 @@ pub(super) fn open(
                 ..device
             })
         }
+        (BackendChoice::BehindPortal(backend), _) => {
+            open_outside(settings, clock, backend).map(behind_portal)
+        }
     };
     opened.map_err(BuildError::Device)
 }
@@ -160,6 +165,20 @@ fn open_none(settings: &Settings, clock: Clock) -> Result<Device, BoxError> {
     }
     device.leads_outside = false;
     Ok(device)
+}
+
+/// A device at whose other end a portal is.
+pub(super) fn behind_portal(device: Device) -> Device {
+    let mut interface = Interface {
+        any_local: true,
+        ..device.interface
+    };
+    interface.addresses = LOOPBACK.to_vec();
+    Device {
+        interface,
+        leads_outside: false,
+        ..device
+    }
 }
 
 /// Whether a server can be asked for an address over what is chosen: not where addresses decide what reaches us at all.
@@ -206,6 +225,7 @@ pub(super) fn open_outside(
         queues,
         interface,
         portal: None,
+        portal_of_daemon: None,
         leads_outside: true,
         trace,
         faults,
@@ -341,10 +361,7 @@ fn open_portal(
     let mtu = config.mtu;
     let (near, far) = wire::pair(config)?;
     let interface = Interface {
-        addresses: vec![
-            IpCidr::new(Ipv4Addr::LOCALHOST, 8),
-            IpCidr::new(Ipv6Addr::LOCALHOST, 128),
-        ],
+        addresses: LOOPBACK.to_vec(),
         ..Interface::ip(mtu)
     };
     let bridges = BRIDGES_MAX as u32;
@@ -372,6 +389,7 @@ fn open_portal(
         queues: opened.queues,
         interface,
         portal: Some(Portal::start(inner, settings.portal_listen.clone())?),
+        portal_of_daemon: None,
         leads_outside: false,
         trace: opened.trace,
         faults: opened.faults,

@@ -62,8 +62,13 @@ pub(super) fn open(
     let member = joined.map_err(|error| BuildError::Device(error.into()))?;
     let (depot, (first, count)) = (member.depot(), member.welcome().ports);
     let (network, ports) = (member.network(), member.ports());
+    let carrier = member.welcome().device;
     let opened = device::open_outside(settings, clock, Box::new(member));
     let mut device = opened.map_err(BuildError::Device)?;
+    if let janus_io::member::Device::Portal(first_port) = carrier {
+        device = device::behind_portal(device);
+        device.portal_of_daemon = Some(first_port);
+    }
     let interface = &mut device.interface;
     device.follower = Some(Follower::new(ports.clone(), network, interface));
     interface.answers = false;

@@ -97,14 +97,14 @@ impl Stack {
         self.host.forget_latest_neighbors(self.env.now);
     }
 
-    /// Ends flows whose own address is none of ours, whose owners learn that the network cannot be reached. Looks on from
+    /// Ends flows whose own address is none of those we were given, whose owners learn that the network cannot be reached. Looks on from
     /// `cursor` (0: the beginning) at no more than `budget` places; gives the cursor to go on from, `None` when all have been
     /// looked at.
     pub fn end_homeless(&mut self, now: Instant, cursor: u64, budget: usize) -> Option<u64> {
         self.env.set_now(now);
         let mut homeless: Vec<FlowKey> = Vec::new();
         let next = self.visit_flows(cursor, budget, |flow| {
-            if !self.rules.interface().is_ours(flow.local()) {
+            if !self.rules.interface().is_own(flow.local()) {
                 homeless.push(*flow);
             }
         });
@@ -333,6 +333,12 @@ impl Stack {
             }
             from = next;
         }
+    }
+
+    /// Whether the flow is one of our connections, which may not be established yet.
+    #[must_use]
+    pub fn has_connection(&self, flow: &FlowKey) -> bool {
+        matches!(self.record_of(flow), Some(Record::Connection(_)))
     }
 
     /// The hash under which the flow is filed here, by a secret of this stack's.
