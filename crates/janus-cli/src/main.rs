@@ -39,7 +39,8 @@ enum Command {
         #[arg(long)]
         manual: bool,
     },
-    /// Have a device for several programs, each of which gets what comes for its ports.
+    /// Have a device for several programs, each of which gets what comes for its ports. Which device the configuration says (`backend`); else it is the
+    /// portal, which needs no privilege.
     Daemon(daemon::Args),
     /// Say what this machine can do for Janus, and how to enable what is missing; or what to expect of a program on it.
     Doctor {

@@ -40,7 +40,7 @@ impl Doors {
     }
 }
 
-/// What the kernel said, as far as an error of the portal's tells.
+/// The kernel's reason, as far as an error of the portal's tells.
 pub(crate) fn errno_of(error: &io::Error) -> Errno {
     match error.kind() {
         io::ErrorKind::AddrInUse => Errno::ADDRINUSE,

@@ -16,6 +16,7 @@ mod door;
 mod doors;
 mod flows;
 mod groups;
+mod inside;
 mod keeper;
 mod member;
 mod network;
@@ -233,6 +234,9 @@ impl Daemon {
         if settings.lends > 0 && device.depot.capacity() > BUFFERS_MAX {
             let text = format!("{BUFFERS_MAX} packet buffers at most, with those to lend");
             return Err(text.into());
+        }
+        if device.portal.is_some() {
+            eprintln!("janus: the portal is the daemon's device; `backend` names another");
         }
         let (counters, buffers) = (Arc::new(Counters::default()), device.depot.clone());
         let parker = Parker::new()?;

@@ -75,7 +75,7 @@ pub struct Hello {
     pub permit: Option<Permit>,
 }
 
-/// What carries a daemon's packets.
+/// A daemon's device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
     /// A device with this link address.
@@ -103,7 +103,7 @@ pub struct Welcome {
     pub version: u16,
     /// Its number.
     pub member: u32,
-    /// What carries its packets.
+    /// Its device.
     pub device: Device,
     /// The longest IP packet.
     pub mtu: u16,

@@ -61,9 +61,13 @@ pub(crate) const BLOCKS: &[Known] = &[
     Known {
         file: "docs/processes.md",
         begins: "cargo build --release -p janus-cli",
-        needs: &[Need::Never(
-            "starts three programs that serve on; tests/programs has a daemon with members over TAP",
-        )],
+        needs: &[Need::Program("curl")],
+        given: "",
+    },
+    Known {
+        file: "docs/processes.md",
+        begins: "ip tuntap add dev janus0",
+        needs: &[Need::Part("TAP device"), Need::Program("curl")],
         given: "",
     },
     Known {

@@ -129,7 +129,7 @@ stop_all() { local p; for p in "${servers[@]:-}"; do [ -z "$p" ] || kill -KILL "
 trap stop_all EXIT
 ready() {
     for _ in $(seq 20000); do
-        grep -q 'curl http' "$1" && return
+        grep -aqE 'curl http|^http://|programs may join' "$1" && return
         kill -0 "$2" 2>/dev/null || break
         sleep 0.05
     done
@@ -366,7 +366,9 @@ else echo "the stand-in for cargo does not build $package" >&2; exit 2
 fi
 case $what in
     run) exec "$program" "$@" ;;
-    build) mkdir -p target/release/examples; cp "$program" target/release/examples/ ;;
+    build)
+        mkdir -p target/release/examples
+        if [ "$program" = "$janus" ]; then cp "$program" target/release/; else cp "$program" target/release/examples/; fi ;;
     *) echo "the stand-in for cargo does not know $what" >&2; exit 2 ;;
 esac
 "#;
@@ -379,7 +381,7 @@ case $what in
         "$cargo" build --manifest-path "$manifest" "$@"
         built=${CARGO_TARGET_DIR:-$(dirname "$manifest")/target}
         mkdir -p target/release/examples target/debug
-        for file in release/examples/hello debug/libjanus_packetdrill.so; do
+        for file in release/examples/hello release/janus debug/libjanus_packetdrill.so; do
             [ ! -e "$built/$file" ] || cp "$built/$file" "target/$file"
         done ;;
     *) echo "not run by a document: cargo $what" >&2; exit 2 ;;

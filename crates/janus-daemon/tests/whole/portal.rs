@@ -58,7 +58,7 @@ fn echoes(stream: &mut TcpStream, text: &str) {
     assert!(answer == text.as_bytes());
 }
 
-/// What a port says to one who says this, and no more.
+/// All that a port says to a client that says this.
 fn asks(port: u16, text: &str) -> Result<String> {
     let stream = connect(port)?;
     let mut all = String::new();
@@ -133,7 +133,7 @@ impl Member {
         })
     }
 
-    /// What is answered to one that it asks.
+    /// All that is answered to it.
     fn asks(&self, to: SocketAddr, text: &'static str) -> Result<String> {
         on(&self.handle, move || async move {
             let stream = janus::net::TcpStream::connect(to).await?;

@@ -182,7 +182,7 @@ impl Carrier {
         }
         // The shards are gone; their last segments, resets above all, are still on the wire.
         let _all = (0..LAST_TURNS).all(|_| self.turn());
-        // Whose connections go on inside, as those of a daemon's members do, is not to look like one who has said all.
+        // Connections may go on inside, as those of a daemon's members do: their clients have not heard all.
         for passage in self.passages.iter().flatten() {
             if let Passage::Open(bridge, _) = passage {
                 bridge.is_left();

@@ -77,7 +77,7 @@ pub struct OpenDevice {
     pub memory: Option<OwnedFd>,
     /// Addresses and routes; without the address that is to be asked for.
     pub interface: Interface,
-    /// What offers ports to the kernel's programs, where the device is the portal.
+    /// The portal, if that is the device: ports are opened there.
     pub portal: Option<Portal>,
     /// How to ask for an address, where the settings say so (`address = "dhcp"`).
     pub leases: Option<Leases>,
@@ -373,7 +373,7 @@ fn addresses_change(
     }
 }
 
-/// What sockets are to know of the portal: of this runtime's own, or of the daemon's, whose settings say who may be reached.
+/// The portal as sockets see it: this runtime's own, or the daemon's, whose settings say who may be reached.
 fn doorway(settings: &Settings, device: &Device) -> Option<Box<dyn Passage>> {
     let doorway = match (&device.portal, device.portal_of_daemon) {
         (Some(_), _) => Doorway {

@@ -589,7 +589,7 @@ impl Line {
         self.changed.notify_all();
         drop(state);
         if let Device::Portal(_) = self.welcome.device {
-            // What the kernel carried ended with the daemon: connections are to end as those of an address that is gone.
+            // The kernel's connections ended with the daemon: ours are to end as those of an address that is gone.
             self.addresses.learn(Network::default());
         }
         self.addresses.learn(network);
