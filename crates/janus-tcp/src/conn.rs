@@ -439,7 +439,7 @@ impl Conn<'_> {
     /// Whether an idle block must stay: the state waits for an answer and needs the timer, a FIN found no buffer, or the
     /// urgent mark is still to come.
     pub(crate) fn needs_block(&self) -> bool {
-        let opening = matches!(self.tcb.state, State::SynSent | State::SynReceived);
+        let opening = self.tcb.state.is_opening();
         opening
             || self.tcb.has(flag::FIN_QUEUED)
             || self.hot.has(hot_flag::URGENT) && self.awaits_urgent()

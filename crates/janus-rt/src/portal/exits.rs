@@ -92,8 +92,8 @@ impl Carrier {
         let slot = self.exits.flows.get(&flow).copied();
         let passage = slot.and_then(|slot| self.passages[slot as usize].as_mut());
         match (passage, sign) {
-            // Of a client's connection it is the question of a daemon whose member is gone.
-            (None, Sign::Opens) if self.inner.stack.has_connection(&flow) => Some(frame),
+            // On a client's connection it is the question of a daemon whose member is gone.
+            (None, Sign::Opens) if self.inner.stack.has_connected(&flow) => Some(frame),
             (None, Sign::Opens) => self.begin(flow, frame),
             (Some(Passage::Opening(opening)), Sign::Opens) if !opening.is_answered() => {
                 let old = opening.hold(frame);

@@ -76,7 +76,7 @@ impl Conn<'_> {
         }
         let counted = !self.counts_time_only();
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-        let opening = matches!(cold.state, State::SynSent | State::SynReceived);
+        let opening = cold.state.is_opening();
         let probing = !opening && hot.sender.flight.is_empty();
         let limit = if opening {
             let wished = self.rules.profiles().get(cold.profile).syn_retries;

@@ -72,6 +72,12 @@ impl State {
         !matches!(self, State::Closed | State::SynSent)
     }
 
+    /// The handshake is under way.
+    #[inline]
+    pub(crate) fn is_opening(self) -> bool {
+        matches!(self, State::SynSent | State::SynReceived)
+    }
+
     /// The peer may still send data.
     #[inline]
     pub(crate) fn can_receive(self) -> bool {

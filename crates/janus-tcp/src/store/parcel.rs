@@ -151,7 +151,7 @@ impl Connection {
         let Some(busy) = &mut self.busy else { return };
         busy.shift(by);
         let timers = &mut busy.hot.timers;
-        if matches!(self.tcb.state, State::SynSent | State::SynReceived) {
+        if self.tcb.state.is_opening() {
             // When the SYN was last sent stands here until a round trip is measured.
             by.us(&mut timers.rtt_off_max);
         }

@@ -12,7 +12,6 @@ use janus_wire::SeqNum;
 
 use crate::conn::Conn;
 use crate::ip::icmp_errors::{Complaint, IcmpError};
-use crate::store::cold::State;
 use crate::store::hot::TimerKind;
 use crate::store::{pmtu, rto};
 
@@ -29,7 +28,7 @@ impl Conn<'_> {
         if (error.seq() - una) < 0 || (error.seq() - cold.snd_nxt) > 0 {
             return false;
         }
-        let opening = matches!(cold.state, State::SynSent | State::SynReceived);
+        let opening = cold.state.is_opening();
         match error.complaint() {
             Complaint::TooBig(_) if opening => false,
             Complaint::TooBig(mtu) => self.packet_too_big(error, mtu),

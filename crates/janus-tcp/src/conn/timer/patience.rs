@@ -5,7 +5,7 @@
 use core::time::Duration;
 
 use crate::conn::Conn;
-use crate::store::cold::{EndReason, State, flag};
+use crate::store::cold::{EndReason, flag};
 use crate::store::hot::Stalled;
 use crate::store::rto;
 use crate::time::Instant;
@@ -29,7 +29,7 @@ impl Conn<'_> {
     /// Whether only time ends the connection's patience, and not the number of retransmissions.
     pub(crate) fn counts_time_only(&self) -> bool {
         let cold = &*self.tcb;
-        let opening = matches!(cold.state, State::SynSent | State::SynReceived);
+        let opening = cold.state.is_opening();
         !opening && !cold.has(flag::ORPHAN) && self.tcb.user_timeout(self.rules).is_some()
     }
 
@@ -50,7 +50,7 @@ impl Conn<'_> {
     /// Since when nothing new was acknowledged, or nothing could be sent, in wrapping milliseconds.
     fn stalled_since(&mut self) -> u32 {
         let (cold, hot) = (&mut *self.tcb, &mut *self.hot);
-        let opening = matches!(cold.state, State::SynSent | State::SynReceived);
+        let opening = cold.state.is_opening();
         if opening || !hot.sender.flight.is_empty() {
             return hot.congestion.acked_ms();
         }

@@ -34,7 +34,7 @@ pub(crate) fn owes(cold: &Tcb, hot: &Hot) -> Option<&'static str> {
     ];
     let empty =
         hot.sender.flight.is_empty() && hot.sender.unsent.is_empty() && cold.state != State::Closed;
-    let opening = matches!(cold.state, State::SynSent | State::SynReceived);
+    let opening = cold.state.is_opening();
     let flagged = flags.into_iter().find(|&(flag, _)| hot.has(flag));
     flagged
         .map(|(_, what)| what)

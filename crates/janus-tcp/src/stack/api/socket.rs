@@ -13,6 +13,7 @@ use crate::stack::Stack;
 use crate::store::cold::{EndReason, NONE, State, Tcb, flag};
 use crate::store::keys::{ConnId, ConnSlot};
 use crate::store::outgoing::Outgoing;
+use crate::store::records::Record;
 use crate::store::schedule::Token;
 use crate::time::Instant;
 
@@ -42,7 +43,16 @@ impl Stack {
         let cold = &self.store.tcbs[self.conn(id)?];
         match cold.failure() {
             Some(error) => Err(error),
-            None => Ok(!matches!(cold.state, State::SynSent | State::SynReceived)),
+            None => Ok(!cold.state.is_opening()),
+        }
+    }
+
+    /// Whether this is the flow of a connection whose handshake is done.
+    #[must_use]
+    pub fn has_connected(&self, flow: &FlowKey) -> bool {
+        match self.record_of(flow) {
+            Some(Record::Connection(conn)) => !self.store.tcbs[conn].state.is_opening(),
+            _ => false,
         }
     }
 

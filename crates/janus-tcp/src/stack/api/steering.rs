@@ -335,12 +335,6 @@ impl Stack {
         }
     }
 
-    /// Whether the flow is one of our connections, which may not be established yet.
-    #[must_use]
-    pub fn has_connection(&self, flow: &FlowKey) -> bool {
-        matches!(self.record_of(flow), Some(Record::Connection(_)))
-    }
-
     /// The hash under which the flow is filed here, by a secret of this stack's.
     #[inline]
     pub fn hash_of(&self, flow: &FlowKey) -> u64 {

@@ -147,7 +147,7 @@ impl Busy {
         let reaches = |sum: u64| sum <= QUEUE_MAX;
         let texts = |queue: &[Segment]| queue.iter().map(|seg| u64::from(seg.len)).sum();
         // A SYN is in flight without a segment.
-        let opening = matches!(tcb.state, State::SynSent | State::SynReceived);
+        let opening = tcb.state.is_opening();
         let bare = opening || tcb.state == State::Closed;
         first.is_none_or(|first| first.seq.le(una) && first.end().gt(una))
             && end.map_or(bare || una == nxt, |end| end == nxt)
@@ -207,7 +207,7 @@ impl Busy {
         let queued = self.hot.has(hot_flag::QUEUED | hot_flag::STARVED);
         let driven = queued || timers.soonest() != Instant::NEVER;
         let due = timers.due_at != Instant::NEVER;
-        let opening = matches!(tcb.state, State::SynSent | State::SynReceived);
+        let opening = tcb.state.is_opening();
         let wishes = hot_flag::ACK_NOW | hot_flag::PROBE | hot_flag::SYN | hot_flag::LOSSES;
         let owes = self.hot.has(wishes)
             || !self.unsent.is_empty()
