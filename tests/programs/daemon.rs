@@ -137,7 +137,8 @@ fn two_users() {
     let (scratch, config) = (place.path("scratch"), place.path("nginx.conf"));
     let (scratch, config) = (scratch.display().to_string(), config.display().to_string());
     let nginx = ["nginx", "-p", &scratch, "-c", &config];
-    let redis = "redis-server --port 6379 --bind 192.0.2.1 --protected-mode no --save ";
+    let redis =
+        "redis-server --port 6379 --bind 192.0.2.1 --maxmemory 16mb --protected-mode no --save ";
     let redis: Vec<&str> = redis.split(' ').collect();
     let web = place.program("33", &nginx);
     let store = place.program("34", &redis);
@@ -179,6 +180,32 @@ fn two_users() {
         let loaded = load.join().expect("an end");
         assert!(loaded.is_ok(), "{loaded:?}");
     }
+    // It has all the memory that it may have, and no buffer left: it is stopped while it is asked.
+    let fills = format!("redis-benchmark -q -t set -r 100000 -d 20000 -n 4000 -h {OURS}");
+    let full = std::thread::spawn(move || run(&fills));
+    for _ in 0..50 {
+        assert_eq!(
+            run(&get).expect("it answers"),
+            "nginx",
+            "beside one that is full"
+        );
+    }
+    let said = format!("{:?}", full.join().expect("an end"));
+    assert!(said.contains("OOM"), "{said}");
+    let asks = format!("redis-benchmark -q -t get -P 64 -n 200000 -h {OURS}");
+    let waits = std::thread::spawn(move || run(&asks));
+    store.signal(Signal::STOP);
+    for _ in 0..50 {
+        assert_eq!(
+            run(&get).expect("it answers"),
+            "nginx",
+            "beside one that is stopped"
+        );
+    }
+    store.signal(Signal::CONT);
+    let answered = waits.join().expect("an end");
+    assert!(answered.is_ok(), "{answered:?}");
+    assert_eq!(ask("get key").trim(), "value");
     web.signal(Signal::KILL);
     assert_eq!(web.end().code, "signal 9");
     assert_eq!(

@@ -14,6 +14,7 @@ mod portal;
 mod quotas;
 mod resets;
 mod restarts;
+mod scribbler;
 mod statistics;
 mod world;
 
