@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use janus::DaemonMemory;
 use janus::net::{TcpListener, TcpStream};
 
+use crate::Between;
 use crate::support::far::App;
 use crate::support::far::packet::Ends;
 use crate::support::report::Report;
@@ -82,10 +83,11 @@ async fn ask(rounds: u64, time: Duration) -> Result<()> {
     Ok(())
 }
 
-fn begins(words: &[&str]) -> (Child, impl Iterator<Item = String> + use<>) {
+/// Runs this program again with these arguments; the lines that it says.
+pub(crate) fn begins(words: &[&str]) -> (Child, impl Iterator<Item = String> + use<>) {
     let own = std::env::current_exe().expect("this program");
     let mut command = Command::new(own);
-    command.arg(CHILD).args(words).stdout(Stdio::piped());
+    command.args(words).stdout(Stdio::piped());
     let mut child = command.spawn().expect("a process");
     let said = child.stdout.take().expect("what it says");
     (child, BufReader::new(said).lines().map_while(Result::ok))
@@ -94,20 +96,18 @@ fn begins(words: &[&str]) -> (Child, impl Iterator<Item = String> + use<>) {
 pub(crate) fn compare(report: &mut Report, rounds: usize, time: Duration) {
     report.progress(METRIC);
     let (device, _) = builder(&Ends::default(), Layout::COMBINED, App::Echo, 0);
-    let (socket, stop, thread) = super::daemon(device, "apart");
-    let path = socket.display().to_string();
+    let daemon = Between::start(device, "apart");
+    let path = daemon.socket.display().to_string();
     let (rounds, time) = (rounds.to_string(), time.as_millis().to_string());
     for memory in ["shared", "isolated"] {
-        let (mut server, mut said) = begins(&[&path, memory]);
+        let (mut server, mut said) = begins(&[CHILD, &path, memory]);
         assert_eq!(said.next().as_deref(), Some("serves"));
-        let (mut client, times) = begins(&[&path, memory, &rounds, &time]);
+        let (mut client, times) = begins(&[CHILD, &path, memory, &rounds, &time]);
         let times: Vec<f64> = times.filter_map(|it| it.parse().ok()).collect();
         let ended = client.wait().expect("its end");
         server.kill().and_then(|()| server.wait()).expect("its end");
         assert!(ended.success(), "a wrong answer, or none");
         report.median(METRIC, &times, "ns", &[("memory", memory.into())]);
     }
-    stop.stop();
-    let ended = thread.join().expect("it does not panic");
-    ended.expect("the daemon is told to end");
+    daemon.end();
 }

@@ -6,20 +6,23 @@
 //! server's in the same round. `req_per_s` and `conn_per_s` have many under way; `isolated_over_shared` is the ratio of the two memories, round by
 //! round. `join_ms`: from a program's first call to its port. The daemon's thread is one of this process; the memory that it has in common with
 //! the member is mapped twice, as between processes. `apart_ns`: a round trip between two programs, the daemon a third process (`apart.rs`).
+//! `home_ms`, `port_ms` and `beside_us`: programs that are killed (`deaths.rs`).
 
 mod apart;
+mod deaths;
 #[path = "../support/mod.rs"]
 mod support;
 
 use std::io::Result;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use janus::net::TcpListener;
 use janus::{BackendChoice, DaemonMemory, Runtime};
-use janus_daemon::{Daemon, Settings, Stop};
+use janus_daemon::{Counters, Daemon, Settings, Stop};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use support::Scale;
 use support::far::App;
@@ -40,7 +43,15 @@ const MEMBERS_CPU: usize = 0;
 struct Side {
     name: &'static str,
     server: Server,
-    daemon: Option<(Stop, JoinHandle<Result<()>>)>,
+    daemon: Option<Between>,
+}
+
+/// A daemon on a thread of its own.
+struct Between {
+    socket: PathBuf,
+    counters: Arc<Counters>,
+    stop: Stop,
+    thread: JoinHandle<Result<()>>,
 }
 
 /// Work that is measured.
@@ -85,6 +96,9 @@ fn main() {
     if apart::is_child() {
         return apart::child();
     }
+    if deaths::is_child() {
+        return deaths::child();
+    }
     let scale = Scale::get();
     let (rounds, run_ms) = scale.pick((1, 20), (7, 200), (21, 1_000));
     let mut report = Report::new("daemon");
@@ -96,6 +110,12 @@ fn main() {
     }
     if is_wanted("join_ms") {
         joins(&mut report, scale.pick(2, 10, 50));
+    }
+    if is_wanted(deaths::HOME) {
+        deaths::leave(&mut report, scale.pick(2, 10, 50));
+    }
+    if is_wanted(deaths::BESIDE) {
+        deaths::compare(&mut report, rounds, Duration::from_millis(run_ms));
     }
     report.finish();
 }
@@ -138,8 +158,11 @@ impl Side {
     fn member(work: Work, name: &'static str, memory: DaemonMemory) -> Side {
         let ends = Ends::default();
         let (device, plan) = builder(&ends, Layout::COMBINED, work.app(), work.held());
-        let (socket, stop, daemon) = daemon(device, name);
-        let runtime = member(socket, memory).seed(7).backlog(4_096).build();
+        let daemon = Between::start(device, name);
+        let runtime = member(daemon.socket.clone(), memory)
+            .seed(7)
+            .backlog(4_096)
+            .build();
         let app = work.app();
         let serve = async move |listener: TcpListener| loop {
             let (stream, _) = listener.accept().await?;
@@ -149,7 +172,7 @@ impl Side {
         Side {
             name,
             server: Server::on(runtime, plan, ends, Layout::COMBINED, serve),
-            daemon: Some((stop, daemon)),
+            daemon: Some(daemon),
         }
     }
 
@@ -168,38 +191,48 @@ impl Side {
 
     fn stop(self) {
         self.server.stop();
-        if let Some((stop, thread)) = self.daemon {
-            stop.stop();
-            let ended = thread.join().expect("it does not panic");
-            ended.expect("the daemon is told to end");
+        if let Some(daemon) = self.daemon {
+            daemon.end();
         }
     }
 }
 
-/// A daemon on a thread of its own.
-fn daemon(device: janus::Builder, name: &str) -> (PathBuf, Stop, JoinHandle<Result<()>>) {
-    let folder = format!("janus-bench-{}-{name}", std::process::id());
-    let socket = std::env::temp_dir().join(folder).join("io.sock");
-    let settings = Settings {
-        socket: socket.clone(),
-        allow: Vec::new(),
-        limits: Vec::new(),
-        lends: 4 * BUFFERS,
-        patience: None,
-        signals: false,
-    };
-    let daemon = Daemon::open(device, &settings).expect("a daemon");
-    let stop = daemon.stop();
-    let thread = std::thread::Builder::new().name("janus-daemon".into());
-    let run = move || {
-        let mut other = CpuSet::new();
-        other.set(MEMBERS_CPU + 1);
-        // Where there is one processor only it stays there.
-        let _ = sched_setaffinity(None, &other);
-        daemon.run()
-    };
-    let thread = thread.spawn(run).expect("a thread");
-    (socket, stop, thread)
+impl Between {
+    fn start(device: janus::Builder, name: &str) -> Between {
+        let folder = format!("janus-bench-{}-{name}", std::process::id());
+        let socket = std::env::temp_dir().join(folder).join("io.sock");
+        let settings = Settings {
+            socket: socket.clone(),
+            allow: Vec::new(),
+            limits: Vec::new(),
+            lends: 4 * BUFFERS,
+            patience: None,
+            signals: false,
+        };
+        let daemon = Daemon::open(device, &settings).expect("a daemon");
+        let (stop, counters) = (daemon.stop(), daemon.counters());
+        let thread = std::thread::Builder::new().name("janus-daemon".into());
+        let run = move || {
+            let mut other = CpuSet::new();
+            other.set(MEMBERS_CPU + 1);
+            // Where there is one processor only it stays there.
+            let _ = sched_setaffinity(None, &other);
+            daemon.run()
+        };
+        let thread = thread.spawn(run).expect("a thread");
+        Between {
+            socket,
+            counters,
+            stop,
+            thread,
+        }
+    }
+
+    fn end(self) {
+        self.stop.stop();
+        let ended = self.thread.join().expect("it does not panic");
+        ended.expect("the daemon is told to end");
+    }
 }
 
 fn member(socket: PathBuf, memory: DaemonMemory) -> janus::Builder {
@@ -274,7 +307,7 @@ fn compare(report: &mut Report, work: Work, rounds: usize, time: Duration) {
 /// Programs that join, and have a port.
 fn joins(report: &mut Report, times: usize) {
     let (device, _) = builder(&Ends::default(), Layout::COMBINED, App::Echo, 0);
-    let (socket, stop, thread) = daemon(device, "joins");
+    let daemon = Between::start(device, "joins");
     for (name, memory) in [
         ("shared", DaemonMemory::Shared),
         ("isolated", DaemonMemory::Isolated),
@@ -282,7 +315,7 @@ fn joins(report: &mut Report, times: usize) {
         let mut all = Vec::new();
         for _ in 0..times {
             let begin = Instant::now();
-            let runtime = member(socket.clone(), memory).build();
+            let runtime = member(daemon.socket.clone(), memory).build();
             let runtime = runtime.expect("the daemon takes it in");
             let (tells, told) = channel();
             let ran = runtime.run(move || {
@@ -298,7 +331,5 @@ fn joins(report: &mut Report, times: usize) {
         }
         report.median("join_ms", &all, "ms", &[("memory", name.into())]);
     }
-    stop.stop();
-    let ended = thread.join().expect("it does not panic");
-    ended.expect("the daemon is told to end");
+    daemon.end();
 }
