@@ -25,18 +25,22 @@ pub(crate) struct Pair {
     /// A name of the connection's, our own.
     fd: RawFd,
     end: OwnedFd,
-    /// Until it is there.
-    connecting: Option<Connecting>,
+    stage: Stage,
     /// From the connection to the other process.
     out: Way,
     /// From the other process to the connection.
     back: Way,
     /// The other process has closed its end; what it wrote may still be there.
     hung_up: bool,
-    /// The other process claims it.
-    claim: Option<Claim>,
-    /// It has been given to that, and there is no connection here unless it comes back.
-    given: Option<Given>,
+}
+
+/// The stage of a connection.
+enum Stage {
+    /// It is not there yet.
+    Connecting(Connecting),
+    Carries,
+    /// The other process has claimed it, and there is none here unless it comes back.
+    Given(Given),
 }
 
 /// One direction.
@@ -120,19 +124,17 @@ impl Pair {
         Pair {
             fd,
             end,
-            connecting: None,
+            stage: Stage::Carries,
             out: Way::new(),
             back: Way::new(),
             hung_up: false,
-            claim: None,
-            given: None,
         }
     }
 
     /// [`Pair::of`] a connection that is under way.
     pub(super) fn under_way(fd: RawFd, end: OwnedFd, connecting: Connecting) -> Pair {
         Pair {
-            connecting: Some(connecting),
+            stage: Stage::Connecting(connecting),
             ..Pair::of(fd, end)
         }
     }
@@ -155,11 +157,12 @@ impl Pair {
             revents: 0,
         };
         let end = self.end.as_raw_fd();
-        if let Some(given) = &self.given {
-            return [place(given.line(), IN, true), place(end, 0, false)];
-        }
-        if self.connecting.is_some() {
-            return [place(self.fd, OUT, true), place(end, 0, true)];
+        match &self.stage {
+            Stage::Given(given) => {
+                return [place(given.line(), IN, true), place(end, 0, false)];
+            }
+            Stage::Connecting(_) => return [place(self.fd, OUT, true), place(end, 0, true)],
+            Stage::Carries => {}
         }
         let wanted = |reads: &Way, writes: &Way| {
             let (reads, writes) = (reads.wants(), !writes.is_empty());
@@ -179,33 +182,40 @@ impl Pair {
         if seen.iter().all(|seen| seen.revents == 0) {
             return true;
         }
-        if let Some(given) = self.given.take() {
-            let is_taken = given.ends(process, self.fd);
-            if is_taken {
-                self.close(process);
+        let hangs_up = seen[1].revents & HANGS_UP != 0;
+        let done = match std::mem::replace(&mut self.stage, Stage::Carries) {
+            Stage::Given(given) => given.ends(process, self.fd),
+            Stage::Connecting(connecting) if seen[0].revents != 0 => {
+                self.hung_up |= hangs_up;
+                connecting.ends(process, self.fd, &self.end).is_err()
             }
-            return !is_taken;
-        }
-        self.hung_up |= seen[1].revents & HANGS_UP != 0;
-        let done = match self.connecting.take_if(|_| seen[0].revents != 0) {
-            Some(connecting) => connecting.ends(process, self.fd, &self.end).is_err(),
-            // The other process waits for it no more.
-            None if self.connecting.is_some() => self.hung_up,
-            None => self.carry(process),
-        };
-        if let Some(claim) = self.claim.take() {
-            self.given = match !done && self.rests() {
-                true => claim.meet(process, self.fd),
-                false => {
-                    claim.comes_later();
-                    None
+            // The other process waits for it no more, perhaps.
+            connecting @ Stage::Connecting(_) => {
+                self.stage = connecting;
+                hangs_up
+            }
+            Stage::Carries => {
+                self.hung_up |= hangs_up;
+                let (done, claim) = self.carry(process);
+                if let Some(claim) = claim {
+                    self.is_claimed(process, claim, done);
                 }
-            };
-        }
+                done
+            }
+        };
         if done {
             self.close(process);
         }
         !done
+    }
+
+    /// The other process claims it, and gets it if that can be.
+    fn is_claimed(&mut self, process: &Process, claim: Claim, done: bool) {
+        if done || !self.rests() {
+            claim.comes_later();
+        } else if let Some(given) = claim.meet(process, self.fd) {
+            self.stage = Stage::Given(given);
+        }
     }
 
     /// Whether nothing is between the two, and both may yet say something.
@@ -214,9 +224,9 @@ impl Pair {
         wait && !self.hung_up && is_all_read(self.end.as_fd())
     }
 
-    /// Whether that was all.
-    fn carry(&mut self, process: &Process) -> bool {
-        let (fd, end, claim) = (self.fd, &self.end, &mut self.claim);
+    /// Whether that was all, and the other process's claim if one came.
+    fn carry(&mut self, process: &Process) -> (bool, Option<Claim>) {
+        let (fd, end, mut claim) = (self.fd, &self.end, None);
         let no_wait = || false;
         let back = self.back.carry(
             |into| {
@@ -225,7 +235,7 @@ impl Pair {
                 }
                 let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
                 let (got, came) = passing::receive(end, into, flags)?;
-                *claim = came.and_then(Claim::of);
+                claim = came.and_then(Claim::of);
                 match (claim.is_some(), got) {
                     // Its byte is the last that is received with it.
                     (true, 1) => Err(Errno::EAGAIN),
@@ -243,7 +253,7 @@ impl Pair {
         );
         if self.hung_up {
             // Bytes for it are not read any more.
-            return back.is_err() || self.back.told;
+            return (back.is_err() || self.back.told, claim);
         }
         let out = self.out.carry(
             |into| {
@@ -256,7 +266,8 @@ impl Pair {
             },
             || _ = shutdown(end, Shutdown::Write),
         );
-        back.is_err() || out.is_err() || self.back.told && self.out.told
+        let done = back.is_err() || out.is_err() || self.back.told && self.out.told;
+        (done, claim)
     }
 
     /// Before its time.
