@@ -1,5 +1,5 @@
-//! The `janus` command: examines a machine, runs programs, serves a folder, runs scripts, queries the balancer, lists a daemon's members. Each
-//! subcommand has a file; this one only reads the command line.
+//! The `janus` command: examines a machine, runs programs, serves a folder, runs scripts, queries the balancer, lists a daemon's members, draws what
+//! benches found. Each subcommand has a file; this one only reads the command line.
 
 #![forbid(unsafe_code)]
 
@@ -10,6 +10,7 @@ mod elf;
 mod limit;
 mod members;
 mod program;
+mod report;
 mod run;
 mod serve;
 mod sim;
@@ -49,6 +50,8 @@ enum Command {
     },
     /// List the programs on a daemon's device, with what each has sent, got and lost. The daemon is not asked.
     Members(members::Args),
+    /// Put what benches have written on one page: `cargo bench --bench NAME` first.
+    Report(report::Args),
     /// Run a program that knows nothing of Janus on it.
     Run(run::Args),
     /// Serve a folder (or a greeting) over HTTP, from memory.
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
             program: Some(name),
         } => Program::look(&name).and_then(|program| print(&program)),
         Command::Members(args) => members::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::run(args),
         Command::Sim(args) => sim::run(&args),
