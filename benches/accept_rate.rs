@@ -55,6 +55,7 @@ fn main() {
     }
     for held in Scale::named_or(held_counts) {
         for pair in bare.chunks_mut(2) {
+            report.progress(&format!("{held} held"));
             let families = if held > HELD_TWICE_MAX { 1 } else { 2 };
             holding(&mut report, &mut pair[..families], held, rounds);
         }

@@ -50,8 +50,10 @@ fn main() {
     // First, while nothing that was freed is there to be used again.
     idle_memory(&mut report, scale.pick(1_000, 100_000, 100_000));
     for (name, mode) in [("short", Mode::Short), ("request", Mode::Requests)] {
+        report.progress(name);
         costs(&mut report, name, mode, rounds, run_time);
     }
+    report.progress("the first answer");
     first_answer(&mut report, rounds, scale.pick(5, 400, 1_000));
     report.finish();
 }

@@ -24,6 +24,7 @@ fn main() {
     );
     let mut report = Report::new("bulk");
     for dir in [Dir::Rx { lent: false }, Dir::Rx { lent: true }, Dir::Tx] {
+        report.progress(&format!("{dir:?}"));
         measure(&mut report, dir, runs, time);
     }
     report.finish();

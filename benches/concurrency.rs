@@ -146,10 +146,10 @@ fn draw(report: &Report) {
         y: "M connections/s of one core",
         unit: 1e6,
         lines: vec![line("at rest", "rest"), line("a task for each", "combined")],
-        elsewhere: vec![Elsewhere {
+        elsewhere: Some(Elsewhere {
             y: 1.86e6,
             text: "Janus paper: 1.86 M/s with 40 M held, on all cores of another machine",
-        }],
+        }),
     };
     plot.write(report);
 }

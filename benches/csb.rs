@@ -53,6 +53,7 @@ fn main() {
         return report.finish();
     }
     for &streams in streams {
+        report.progress(&format!("{streams} streams"));
         table(&mut report, streams, runs);
     }
     if scale != Scale::Smoke {

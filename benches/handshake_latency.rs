@@ -15,19 +15,23 @@
 //! Between the rounds the kernel's handshakes over loopback are timed at half of what they can do (`support/connects.rs`).
 //! `to_kernel` is a quantile of ours over the median of the kernel's in all of the run.
 //!
+//! An I/O core gathers more at a time the more there is to do (`batching=adaptive`); beside that it is shown where it gathers 64 always.
+//!
 //! `cargo bench --bench handshake_latency -- combined 50` runs that placement and load only; several may be named.
 
 mod support;
 
 use std::time::Duration;
 
+use janus::{Batching, Builder};
 use support::Scale;
 use support::connects::Kernel;
 use support::far::App;
 use support::far::pace::Sample;
 use support::far::plan::{Kind, Mode, Phase};
-use support::report::{Report, Value, quantile};
-use support::served::{Layout, Server};
+use support::plot::{Elsewhere, Line, Plot};
+use support::report::{Report, Value, quantile, tell};
+use support::served::{Layout, Server, begin};
 use support::witness::Record;
 use support::witness::bare::{Bare, GAPS_NS};
 use support::witness::control::{Control, Verdict};
@@ -54,9 +58,39 @@ struct Times {
     bare: Duration,
 }
 
-/// One load in one placement.
-struct Run {
+/// A server's placement, and how it batches.
+#[derive(Clone, Copy)]
+struct Way {
     layout: Layout,
+    batching: Batching,
+}
+
+const WAYS: [Way; 3] = [
+    Way::new(Layout::COMBINED, Batching::Adaptive),
+    Way::new(Layout::SPLIT, Batching::Adaptive),
+    Way::new(Layout::SPLIT, Batching::Fixed(64)),
+];
+
+impl Way {
+    const fn new(layout: Layout, batching: Batching) -> Way {
+        Way { layout, batching }
+    }
+
+    fn params(self) -> [(&'static str, Value); 2] {
+        let batching = match self.batching {
+            Batching::Fixed(size) => Value::from(size as u64),
+            _ => "adaptive".into(),
+        };
+        [
+            ("placement", self.layout.name().into()),
+            ("batching", batching),
+        ]
+    }
+}
+
+/// One load on one server.
+struct Run {
+    way: Way,
     load: u32,
     rounds: Vec<Round>,
 }
@@ -105,11 +139,10 @@ fn times() -> Times {
 fn main() {
     let mut report = Report::new("handshake_latency");
     let (mut machine, mut runs) = (Machine::default(), Vec::new());
-    let layouts = [Layout::COMBINED, Layout::SPLIT];
-    let names = layouts.map(|layout| layout.name().to_owned());
-    for layout in layouts {
-        if is_wanted(layout.name(), &names) {
-            serve(&mut report, &mut machine, &mut runs, layout);
+    let names = WAYS.map(|way| way.layout.name().to_owned());
+    for way in WAYS {
+        if is_wanted(way.layout.name(), &names) {
+            serve(&mut report, &mut machine, &mut runs, way);
         }
     }
     let kernel_ns = machine.rows(&mut report);
@@ -119,13 +152,47 @@ fn main() {
     for run in runs {
         run.rows(&mut report, &control, kernel_ns);
     }
+    draw(&report, kernel_ns);
     report.finish();
 }
 
-fn serve(report: &mut Report, machine: &mut Machine, runs: &mut Vec<Run>, layout: Layout) {
-    let placement = [("placement", Value::from(layout.name()))];
-    let times = times();
-    let server = Server::start(layout, App::Echo, 0);
+/// The median against the load, as the paper has it in figure 8, of what was undisturbed. Beyond, queues of the machine's making are all that would be seen.
+fn draw(report: &Report, kernel_ns: f64) {
+    let named = WAYS
+        .iter()
+        .zip(["combined", "split", "split, 64 at a time"]);
+    let lines = named.map(|(way, name)| Line {
+        name,
+        metric: "handshake_us",
+        with: [
+            &way.params()[..],
+            &[("q", 50.0.into()), ("intervals", "undisturbed".into())],
+        ]
+        .concat(),
+    });
+    let kernel = format!("the kernel over loopback, at {KERNEL_LOAD} %");
+    Plot {
+        file: "latency",
+        title: "Handshakes against the load",
+        x: ("load", "percent of what the server can do"),
+        y: "us, median",
+        unit: 1.0,
+        lines: lines.collect(),
+        elsewhere: (kernel_ns > 0.0).then_some(Elsewhere {
+            y: kernel_ns / 1e3,
+            text: &kernel,
+        }),
+    }
+    .write(report);
+}
+
+fn serve(report: &mut Report, machine: &mut Machine, runs: &mut Vec<Run>, way: Way) {
+    let of = way.params();
+    let (times, layout) = (times(), way.layout);
+    let configure = move |builder: Builder| builder.batching(way.batching);
+    let server = Server::start_with(layout, App::Echo, 0, configure, |stream| {
+        begin(&App::Echo, stream);
+    });
     if layout.threads() > layout.cores {
         server.watch_shards();
     }
@@ -136,7 +203,14 @@ fn serve(report: &mut Report, machine: &mut Machine, runs: &mut Vec<Run>, layout
             continue;
         }
         let mut rounds = Vec::with_capacity(times.rounds);
-        for _ in 0..times.rounds {
+        for round in 0..times.rounds {
+            tell(|| {
+                format!(
+                    "{} at {load} %, round {round} of {}",
+                    layout.name(),
+                    times.rounds
+                )
+            });
             machine.look(times);
             let before = capacity(&server, times.calibrate);
             let rate = before * f64::from(load) / 100.0;
@@ -151,16 +225,12 @@ fn serve(report: &mut Report, machine: &mut Machine, runs: &mut Vec<Run>, layout
                 records,
             });
         }
-        runs.push(Run {
-            layout,
-            load,
-            rounds,
-        });
+        runs.push(Run { way, load, rounds });
     }
     let unfinished = server.quiesce(0);
     let bad = server.plan.counts().bad() + unfinished;
-    report.row("bad_answers", bad as f64, "count", &placement);
-    report.median("capacity_conn_per_s", &capacities, "1/s", &placement);
+    report.row("bad_answers", bad as f64, "count", &of);
+    report.median("capacity_conn_per_s", &capacities, "1/s", &of);
     server.stop();
 }
 
@@ -236,10 +306,7 @@ impl Machine {
 
 impl Run {
     fn rows(&self, report: &mut Report, control: &Control, kernel_ns: f64) {
-        let of = [
-            ("load", Value::from(self.load)),
-            ("placement", self.layout.name().into()),
-        ];
+        let of = self.params();
         let steady: Vec<&Round> = self.rounds.iter().filter(|r| r.is_steady()).collect();
         let unsteady = 1.0 - steady.len() as f64 / self.rounds.len() as f64;
         report.row("unsteady_share", unsteady, "ratio", &of);
@@ -264,10 +331,15 @@ impl Run {
         self.quantiles(report, "disturbed", bad);
         self.quantiles(report, "all", all);
         for (q, took_ns) in QUANTILES.into_iter().zip(undisturbed) {
-            let of = [of[0].clone(), of[1].clone(), ("q", q.into())];
+            let of = [&of[..], &[("q", q.into())]].concat();
             report.row("to_kernel", took_ns / kernel_ns, "ratio", &of);
         }
         own_rows(report, &verdicts, &of);
+    }
+
+    fn params(&self) -> Vec<(&'static str, Value)> {
+        let load = ("load", self.load.into());
+        self.way.params().into_iter().chain([load]).collect()
     }
 
     fn quantiles(&self, report: &mut Report, intervals: &str, mut took: Vec<u64>) -> [f64; 3] {
@@ -275,11 +347,10 @@ impl Run {
         QUANTILES.map(|q| {
             let of = [
                 ("q", q.into()),
-                ("load", self.load.into()),
-                ("placement", self.layout.name().into()),
                 ("intervals", intervals.into()),
                 ("samples", took.len().into()),
             ];
+            let of = [&self.params()[..], &of].concat();
             let took_ns = quantile(&took, q);
             report.row("handshake_us", took_ns / 1e3, "us", &of);
             took_ns
@@ -298,7 +369,7 @@ impl Round {
     }
 }
 
-fn own_rows(report: &mut Report, verdicts: &[Verdict], of: &[(&str, Value); 2]) {
+fn own_rows(report: &mut Report, verdicts: &[Verdict], of: &[(&str, Value)]) {
     let seconds: f64 = verdicts.iter().map(Verdict::seconds).sum();
     let calm: f64 = verdicts.iter().map(Verdict::calm_seconds).sum();
     report.row("disturbed_share", 1.0 - calm / seconds, "ratio", of);
@@ -307,11 +378,7 @@ fn own_rows(report: &mut Report, verdicts: &[Verdict], of: &[(&str, Value); 2]) 
     report.row("own_gap_us", longest, "us", of);
     for least in GAPS_NS {
         let rate = own().filter(|&ns| ns >= least).count() as f64 / calm;
-        let of = [
-            of[0].clone(),
-            of[1].clone(),
-            ("from_us", (least / 1_000).into()),
-        ];
-        report.row("own_gaps_per_s", rate, "1/s", &of);
+        let from = [("from_us", (least / 1_000).into())];
+        report.row("own_gaps_per_s", rate, "1/s", &[of, &from].concat());
     }
 }

@@ -46,6 +46,8 @@ fn main() {
     let mut report = Report::new("idle_memory");
     for conns in Scale::named_or(counts) {
         for kind in kinds().filter(|kind| kind.is_wanted(&named)) {
+            let Held { placement, app, ip } = kind;
+            report.progress(&format!("{conns} by {placement}, {app}, IPv{ip}"));
             kind.measure(&mut report, conns);
         }
     }

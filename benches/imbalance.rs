@@ -4,7 +4,7 @@
 //! after another (`takes=waits`: elsewhere, its core's loop goes on; `takes=computes`: the loop stands still).
 //!
 //! `service` is the time from the handshake's end to that of the connection, `response` that from the moment at which the connection was to
-//! begin; `q` is the percentile. `knee` is the percentile from which on service takes more than ten times its median. `case` says what is
+//! begin; `q` is the percentile, or one connection in `one_in`. `knee` is the percentile from which on service takes more than ten times its median. `case` says what is
 //! uneven; `second` is the mean of what ended in that second, as a case changes at the fifth. The ways with PIKA's names are that paper's;
 //! `one_queue` is what could be had at best: one queue for all cores, each of which takes the next connection when it is free, and nothing
 //! else takes time (reckoned, not run). Arguments name cases, and ways.
@@ -24,6 +24,7 @@ use janus::{Builder, time};
 use janus_seeds::Random;
 use janus_tcp::Instant;
 use support::Scale;
+use support::plot::{Line, Plot};
 use support::report::{Report, Value};
 
 const SHARDS: usize = 8;
@@ -266,7 +267,56 @@ fn main() {
             }
         }
     }
+    for (file, case, title) in DRAWN {
+        draw(&report, file, case, title);
+    }
     report.finish();
+}
+
+/// Cases that are drawn, as PIKA's figures 7 to 10 have it: their file, name and title.
+const DRAWN: [(&str, &str, &str); 3] = [
+    (
+        "tail_elephants",
+        "elephants",
+        "One connection in 100 asks for 100 times the work",
+    ),
+    (
+        "tail_web_server",
+        "web_server",
+        "Work as uneven as files, one core a fifth slower",
+    ),
+    (
+        "tail_acceptor_away",
+        "acceptor_away",
+        "One acceptor of four is away for half of the time",
+    ),
+];
+
+/// How long the slowest in so many wait, by some of the ways.
+fn draw(report: &Report, file: &str, case: &str, title: &str) {
+    let ways = [
+        ("by hash", "hash"),
+        ("PIKA: filtered, 2", "filtered_2"),
+        ("PIKA: tournament, 2", "tournament_2"),
+        ("offered to who waits", "speculative"),
+    ];
+    let of = |way: &'static str| vec![("case", case.into()), ("way", way.into())];
+    let line = |name, metric, with| Line { name, metric, with };
+    let lines = ways.map(|(name, way)| {
+        let waits = [("takes", Value::from("waits"))];
+        line(name, "response", [&of(way)[..], &waits].concat())
+    });
+    let best = line("one queue (reckoned)", "service", of("one_queue"));
+    Plot {
+        file,
+        title,
+        x: ("one_in", "the slowest of so many connections"),
+        y: "ms from beginning to end",
+        unit: 1e3,
+        lines: lines.into_iter().chain([best]).collect(),
+        elsewhere: None,
+    }
+    .write(report);
 }
 
 /// Reckons what could be had at best, of the connections of this case.
@@ -299,8 +349,11 @@ fn percentiles(
     times.sort_by(f64::total_cmp);
     for q in PERCENTILES {
         let at = ((times.len() as f64 * q / 100.0) as usize).min(times.len() - 1);
-        let params = [params, &[("q", q.into())]].concat();
-        report.row(metric, times[at], "us", &params);
+        let one_in = (100.0 / (100.0 - q)).round();
+        let of = [("q", q.into()), ("one_in", one_in.into())];
+        // Of the longest there is one at all.
+        let of = &of[..if one_in.is_finite() { 2 } else { 1 }];
+        report.row(metric, times[at], "us", &[params, of].concat());
     }
     if metric == "service" {
         let median = times[times.len() / 2];

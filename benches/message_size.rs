@@ -70,7 +70,7 @@ fn draw(report: &Report) {
             line("split, two threads", "split"),
             line("kernel, tokio", "kernel"),
         ],
-        elsewhere: Vec::new(),
+        elsewhere: None,
     };
     plot.write(report);
 }

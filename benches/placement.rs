@@ -52,6 +52,7 @@ fn main() {
     let mut report = Report::new("placement");
     for &work_ns in works {
         for mode in [Mode::Short, Mode::Requests] {
+            report.progress(&format!("{mode:?}, {work_ns} ns of work"));
             compare(
                 &mut report,
                 mode,
@@ -67,6 +68,7 @@ fn main() {
             (TWO_COMBINED, "on"),
             (Layout::SPLIT, "off"),
         ] {
+            report.progress(&format!("instructions, {}, offers {offers}", layout.name()));
             report_events(&mut report, layout, offers);
         }
     }

@@ -28,6 +28,9 @@ const COUNTED: [usize; 2] = [100, 1_100];
 /// Segments that the device has, each of another source.
 const SEGMENTS: usize = 4096;
 
+/// Frames of a burst: behind a full one of SYNs the core would look for others, and drop SYNs for them.
+const AT_ONCE: usize = BURST - 1;
+
 /// A device that always has a burst.
 struct Ready {
     caps: Caps,
@@ -41,7 +44,7 @@ impl Queue for Ready {
     }
 
     fn rx_burst(&mut self, pool: &mut Pool, out: &mut Batch) {
-        while !out.is_full() {
+        while !out.is_full() && out.len() < AT_ONCE {
             let Some(buf) = pool.alloc() else { return };
             let mut frame = Frame::new(buf, 64);
             frame.data_mut().copy_from_slice(&self.segments[self.next]);
@@ -206,7 +209,7 @@ impl Side {
                 self.pool.free(black_box(frame).buf);
             }
         }
-        let packets = (bursts * BURST) as f64;
+        let packets = (bursts * AT_ONCE) as f64;
         self.ns.push(begin.elapsed().as_nanos() as f64 / packets);
     }
 }
@@ -303,6 +306,6 @@ fn instructions(family: Family, at: usize) -> Option<f64> {
     let [Some(few), Some(many)] = counted else {
         return None;
     };
-    let packets = (COUNTED[1] - COUNTED[0]) * BURST;
+    let packets = (COUNTED[1] - COUNTED[0]) * AT_ONCE;
     Some((many - few) as f64 / packets as f64)
 }

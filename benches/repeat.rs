@@ -16,7 +16,7 @@ use support::engine::Engine;
 use support::far::plan::{Counts, Kind, Mode, Phase, Plan};
 use support::far::{App, Far, packet::Ends};
 use support::meter::Series;
-use support::report::Report;
+use support::report::{Report, tell};
 use support::served::{Layout, Server, begin};
 use support::{Scale, valgrind};
 
@@ -134,6 +134,7 @@ fn compare<S: Side>(report: &mut Report, placement: &'static str, scale: Scale) 
     let mut series = [Series::default(), Series::default()];
     let mut ratios = Vec::new();
     for round in 0..rounds {
+        tell(|| format!("{placement}, round {round} of {rounds}"));
         let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
         let mut costs = [0.0; 2];
         for at in order {

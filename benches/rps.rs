@@ -36,6 +36,7 @@ fn main() {
     };
     let mut report = Report::new("rps");
     for conns in Scale::named_or(conn_counts) {
+        report.progress(&format!("{conns} connections"));
         all_served(&mut report, conns, rounds);
     }
     report.finish();

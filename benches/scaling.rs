@@ -94,10 +94,10 @@ fn draw(report: &Report) {
             line("combined", "conn_per_s", "combined", &[]),
             line("split", "conn_per_s", "split", &[]),
         ],
-        elsewhere: vec![Elsewhere {
+        elsewhere: Some(Elsewhere {
             y: 1.86e6,
             text: "Janus paper: 1.86 M/s with 40 M held, on all cores of another machine",
-        }],
+        }),
     };
     rates.write(report);
     let of = |metric, unit, file, y| Plot {
@@ -111,7 +111,7 @@ fn draw(report: &Report) {
             line("split: shards", metric, "split", &[("thread", "shards")]),
             line("split: polling", metric, "split", &[("thread", "polling")]),
         ],
-        elsewhere: Vec::new(),
+        elsewhere: None,
     };
     let instructions = of(
         "instructions",

@@ -559,3 +559,32 @@ fn what_may_be_skipped_is_run_where_skipping_is_failing() {
     }
     assert!(found > 10, "{found} programs that may skip");
 }
+
+/// A reader who starts a bench is told how long it takes and how much memory, before it does anything.
+#[test]
+fn benches_tell_what_they_take() {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("the manifest");
+    let needs = fs::read_to_string(root().join("benches/needs.tsv")).expect("the table");
+    let benches = manifest.split("[[bench]]\n").skip(1);
+    let names: Vec<&str> = benches.filter_map(|it| it.split('"').nth(1)).collect();
+    assert!(names.len() > 20, "{names:?}");
+    let says_itself = |name: &str| {
+        let files = [
+            format!("benches/{name}.rs"),
+            format!("benches/{name}/main.rs"),
+        ];
+        let mut texts = files
+            .iter()
+            .filter_map(|it| fs::read_to_string(root().join(it)).ok());
+        texts.any(|text| text.contains("report.needs("))
+    };
+    for name in names.iter().filter(|name| !says_itself(name)) {
+        for scale in ["quick", "full"] {
+            let begins = format!("{name}\t{scale}\t");
+            assert!(
+                needs.lines().any(|line| line.starts_with(&begins)),
+                "benches/needs.tsv has no line for {name}, {scale}"
+            );
+        }
+    }
+}

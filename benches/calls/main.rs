@@ -21,6 +21,7 @@ fn main() {
     let mut report = Report::new("calls");
     for (name, part) in PARTS {
         if !any || is_wanted(name) {
+            report.progress(name);
             part(&mut report);
         }
     }

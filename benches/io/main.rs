@@ -53,6 +53,7 @@ fn main() {
     let mut report = Report::new("io");
     for (name, run) in PARTS {
         if wanted.is_empty() || wanted.iter().any(|word| word == name) {
+            report.progress(name);
             run(scale, &mut report);
         }
     }

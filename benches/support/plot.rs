@@ -1,5 +1,5 @@
-//! Lines over a logarithmic axis, drawn from the rows of a report: `JANUS_WRITE=1` writes them to `docs/figures/`. What never lives
-//! here: figures that are not in the report, but for those that another machine gave, which are dashed and say so.
+//! Lines over a logarithmic axis, drawn from the rows of a report, beside whose file they are written, for `janus report`; by `JANUS_WRITE=1` also to
+//! `docs/figures/`. Never here: figures that are not in the report, but for those that another machine gave, which are dashed and say so.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -17,8 +17,6 @@ const COLORS: [&str; 6] = [
 ];
 /// Parts of the vertical axis.
 const STEPS: u32 = 5;
-/// Height of a line of text.
-const LINE: f64 = 18.0;
 
 /// Rows that make a line: those of a metric with these parameters.
 pub struct Line<'a> {
@@ -27,7 +25,7 @@ pub struct Line<'a> {
     pub with: Vec<(&'a str, Value)>,
 }
 
-/// A figure that is not ours.
+/// A figure that is not of the lines.
 pub struct Elsewhere<'a> {
     pub y: f64,
     /// Names the source, and says that the machine was another.
@@ -44,18 +42,20 @@ pub struct Plot<'a> {
     /// A figure divided by this is drawn.
     pub unit: f64,
     pub lines: Vec<Line<'a>>,
-    pub elsewhere: Vec<Elsewhere<'a>>,
+    pub elsewhere: Option<Elsewhere<'a>>,
 }
 
 impl Plot<'_> {
-    /// Draws the rows of a report and writes the file, if that is asked for.
+    /// Draws the rows of a report and writes the file.
     pub fn write(&self, report: &Report) {
+        let drawn = self.draw(report);
+        report.keep_picture(self.file, &drawn);
         if std::env::var_os("JANUS_WRITE").is_none() {
             return;
         }
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let path = root.join(format!("docs/figures/{}.svg", self.file));
-        match std::fs::write(&path, self.draw(report)) {
+        match std::fs::write(&path, drawn) {
             Ok(()) => eprintln!("drawn: {}", path.display()),
             Err(error) => eprintln!("cannot write {}: {error}", path.display()),
         }
@@ -123,18 +123,21 @@ impl Plot<'_> {
                 line.name
             );
         }
-        for it in &self.elsewhere {
-            let at = y(it.y / self.unit);
-            let (right, text) = (WIDTH - RIGHT, it.text);
-            // Its text stands on the line, or below it where one of ours passes close above.
-            let is_close = points().any(|point| (at - LINE..at).contains(&y(point.1)));
-            let text_at = if is_close { at + LINE - 5.0 } else { at - 5.0 };
+        if let Some(it) = &self.elsewhere {
+            let dashed = |x2: f64, y: f64| {
+                format!(
+                    "<line x1=\"{LEFT}\" x2=\"{x2}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"#444\" stroke-dasharray=\"5 4\"/>"
+                )
+            };
+            // Said above all lines, which would cross it.
             let _ = writeln!(
                 out,
-                "<line x1=\"{LEFT}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#444\" stroke-dasharray=\"5 4\"/>\n\
-                 <text x=\"{}\" y=\"{:.1}\" fill=\"#444\">{text}</text>",
-                LEFT + 8.0,
-                text_at
+                "{}\n{}<text x=\"{}\" y=\"{}\" fill=\"#444\">{}</text>",
+                dashed(WIDTH - RIGHT, y(it.y / self.unit)),
+                dashed(LEFT + 24.0, TOP - 8.0),
+                LEFT + 30.0,
+                TOP - 4.0,
+                it.text
             );
         }
         out.push_str("</svg>\n");
@@ -152,7 +155,7 @@ impl Plot<'_> {
         let mut out = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" font-size=\"12\">\n\
              <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#fff\"/>\n\
-             <text x=\"{LEFT}\" y=\"24\" font-size=\"14\">{}</text>\n",
+             <text x=\"{LEFT}\" y=\"20\" font-size=\"14\">{}</text>\n",
             self.title
         );
         for step in 0..=STEPS {

@@ -5,6 +5,47 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use super::Scale;
+
+/// Seconds and MiB of each bench at each scale, as they were on two processors.
+const NEEDS: &str = include_str!("../needs.tsv");
+/// Longest silence, if there is something to tell.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// The bench that runs.
+struct Run {
+    bench: &'static str,
+    begun: Instant,
+    told: Mutex<Instant>,
+}
+
+static RUN: OnceLock<Run> = OnceLock::new();
+
+/// Tells how far it is, unless something was told a moment ago.
+pub fn tell(what: impl FnOnce() -> String) {
+    let Some(run) = RUN.get().filter(|_| Scale::get() != Scale::Smoke) else {
+        return;
+    };
+    let mut told = run.told.lock().expect("no holder panics");
+    if told.elapsed() >= SILENCE {
+        *told = Instant::now();
+        let seconds = run.begun.elapsed().as_secs();
+        eprintln!("{}: {} ({seconds} s)", run.bench, what());
+    }
+}
+
+/// The table's line of a bench, at this scale: seconds and MiB.
+fn needed(bench: &str, scale: &str) -> Option<(u64, u64)> {
+    let mut lines = NEEDS.lines().map(|line| line.split('\t'));
+    lines.find_map(|mut words| {
+        let is_it = words.next()? == bench && words.next()? == scale;
+        let mut number = || words.next()?.parse().ok();
+        is_it.then(|| Some((number()?, number()?)))?
+    })
+}
 
 /// A parameter's value.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,12 +99,30 @@ pub struct Report {
 }
 
 impl Report {
+    /// The first of a program tells what the bench takes, if that is known.
     pub fn new(bench: &'static str) -> Self {
-        Self {
+        let report = Self {
             bench,
             rows: Vec::new(),
             series: Vec::new(),
+        };
+        let now = Instant::now();
+        let run = Run {
+            bench,
+            begun: now,
+            told: Mutex::new(now),
+        };
+        let scale = match Scale::get() {
+            Scale::Smoke => "smoke",
+            Scale::Quick => "quick",
+            Scale::Full => "full",
+        };
+        if RUN.set(run).is_ok()
+            && let Some((seconds, mib)) = needed(bench, scale)
+        {
+            report.needs(seconds, mib << 20);
         }
+        report
     }
 
     /// Tells, before anything runs, what the benchmark takes.
@@ -75,10 +134,18 @@ impl Report {
     /// Tells what is measured next.
     pub fn progress(&self, what: &str) {
         eprintln!("{}: {what}", self.bench);
+        if let Some(run) = RUN.get() {
+            *run.told.lock().expect("no holder panics") = Instant::now();
+        }
     }
 
     /// Adds a figure that was measured once, or is a count.
     pub fn row(&mut self, metric: &str, value: f64, unit: &str, params: &[(&str, Value)]) {
+        tell(|| {
+            let params = params.iter().take(3);
+            let params = params.map(|(name, value)| format!(" {name}={}", plain(value)));
+            format!("{metric}{}", params.collect::<String>())
+        });
         let params = params
             .iter()
             .map(|(name, value)| ((*name).to_owned(), value.clone()))
@@ -162,15 +229,18 @@ impl Report {
     /// Prints the table and writes the file.
     pub fn finish(self) {
         print!("{}", self.table());
-        if super::Scale::get() == super::Scale::Smoke {
+        if Scale::get() == Scale::Smoke {
             return;
         }
-        let path = report_dir().join(format!("{}.json", self.bench));
-        let written =
-            std::fs::create_dir_all(report_dir()).and_then(|()| std::fs::write(&path, self.json()));
-        match written {
-            Ok(()) => println!("written to {}", path.display()),
-            Err(e) => eprintln!("cannot write {}: {e}", path.display()),
+        if let Some(path) = kept(&format!("{}.json", self.bench), &self.json()) {
+            println!("written to {}", path.display());
+        }
+    }
+
+    /// Writes a picture beside the file.
+    pub fn keep_picture(&self, name: &str, svg: &str) {
+        if Scale::get() != Scale::Smoke {
+            kept(&format!("{}.{name}.svg", self.bench), svg);
         }
     }
 
@@ -224,6 +294,19 @@ impl Report {
         }
         out.push_str("}\n");
         out
+    }
+}
+
+/// Writes a file of the reports' folder; where it is.
+fn kept(name: &str, text: &str) -> Option<PathBuf> {
+    let path = report_dir().join(name);
+    let folder = std::fs::create_dir_all(report_dir());
+    match folder.and_then(|()| std::fs::write(&path, text)) {
+        Ok(()) => Some(path),
+        Err(error) => {
+            eprintln!("cannot write {}: {error}", path.display());
+            None
+        }
     }
 }
 

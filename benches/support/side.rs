@@ -8,7 +8,7 @@ use super::far::packet::Ends;
 use super::far::plan::{Counts, Kind, Mode, Phase, Plan};
 use super::far::{App, ECHO_LEN};
 use super::meter::{Meter, Reading, Series, Threads};
-use super::report::{Report, Value};
+use super::report::{Report, Value, tell};
 use super::served::{BODY, Layout, OPEN_WINDOW, Server, begin_once};
 use std::sync::Arc;
 use std::time::Duration;
@@ -357,6 +357,13 @@ impl Rounds {
         let mut all: Vec<Series> = sides.iter().map(|_| Series::default()).collect();
         // The first round warms up.
         for round in 0..=self.runs {
+            let servers = sides.len();
+            tell(|| {
+                format!(
+                    "{servers} servers, {window} at a time, round {round} of {}",
+                    self.runs
+                )
+            });
             let mut order: Vec<usize> = (0..sides.len()).collect();
             if round % 2 == 1 {
                 order.reverse();

@@ -39,7 +39,7 @@ const SETTLE_MAX: Duration = Duration::from_secs(10);
 /// Deed of a test on a frame on its way; false loses the frame.
 pub type Tamper = Box<dyn FnMut(&mut [u8]) -> bool>;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dir {
     Rx { lent: bool },
     Tx,
