@@ -3,7 +3,8 @@
 //! (`reuse=off`) nothing is reused before hundreds of thousands of others have come and gone. The same clients come
 //! again and again, each for one request. Two servers side by side, measured in turns: two engines alone, then two whole
 //! runtimes. `off_over_on` is what a connection costs without over what it costs with, in time and so, at one clock
-//! rate, in cycles. `instructions_per_conn` is asked of valgrind, where it is installed, in runs of their own (`repeat
+//! rate, in cycles. The paper holds its reuse against Linux, which allocates and fills structures for each connection: `kernel_over_on` is what the same
+//! short connections take a server of tokio's on the kernel's sockets, over loopback, in the same rounds. `instructions_per_conn` is asked of valgrind, where it is installed, in runs of their own (`repeat
 //! callgrind on`).
 
 mod support;
@@ -15,6 +16,7 @@ use janus_tcp::Config;
 use support::engine::Engine;
 use support::far::plan::{Counts, Kind, Mode, Phase, Plan};
 use support::far::{App, Far, packet::Ends};
+use support::kernel::{Kernel, Load};
 use support::meter::Series;
 use support::report::{Report, tell};
 use support::served::{Layout, Server, begin};
@@ -30,6 +32,13 @@ const COUNTED: [u64; 2] = [2_000, 42_000];
 const ENDED: &str = "ended: ";
 
 const SHORT: Phase = Phase {
+    mode: Mode::Short,
+    window: WINDOW,
+    held: 0,
+};
+
+/// Of the kernel's server.
+const OF_KERNEL: Load = Load {
     mode: Mode::Short,
     window: WINDOW,
     held: 0,
@@ -113,8 +122,9 @@ fn main() {
     }
     let scale = Scale::get();
     let mut report = Report::new("repeat");
-    compare::<Bare>(&mut report, "engine", scale);
-    for server in compare::<Server>(&mut report, Layout::COMBINED.name(), scale) {
+    compare::<Bare>(&mut report, "engine", scale, None);
+    let kernel = Kernel::tokio();
+    for server in compare::<Server>(&mut report, Layout::COMBINED.name(), scale, Some(&kernel)) {
         server.stop();
     }
     if scale != Scale::Smoke {
@@ -123,7 +133,13 @@ fn main() {
     report.finish();
 }
 
-fn compare<S: Side>(report: &mut Report, placement: &'static str, scale: Scale) -> [S; 2] {
+/// Two servers, and the kernel's if one is to stand beside them.
+fn compare<S: Side>(
+    report: &mut Report,
+    placement: &'static str,
+    scale: Scale,
+    kernel: Option<&Kernel>,
+) -> [S; 2] {
     // Enough that the memory of the cold side has gone round.
     let before: u64 = scale.pick(500, 600_000, 1_500_000);
     let (rounds, run_ms) = scale.pick((1, 30), (9, 300), (25, 1_000));
@@ -132,7 +148,7 @@ fn compare<S: Side>(report: &mut Report, placement: &'static str, scale: Scale) 
         serve(side, before);
     }
     let mut series = [Series::default(), Series::default()];
-    let mut ratios = Vec::new();
+    let (mut ratios, mut kernels, mut to_kernel) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..rounds {
         tell(|| format!("{placement}, round {round} of {rounds}"));
         let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
@@ -144,6 +160,13 @@ fn compare<S: Side>(report: &mut Report, placement: &'static str, scale: Scale) 
             series[at].costs.extend(run.costs);
         }
         ratios.push(costs[1] / costs[0]);
+        if let Some(kernel) = kernel {
+            let time = Duration::from_millis(run_ms);
+            let cost = kernel.cost(OF_KERNEL, time / 4, time);
+            assert_eq!(cost.wrong, 0, "wrong answers");
+            kernels.push(cost.server_ns);
+            to_kernel.push(cost.server_ns / costs[0]);
+        }
     }
     for ((side, series), reuse) in sides.iter().zip(&series).zip(["on", "off"]) {
         let params = [("reuse", reuse.into()), ("placement", placement.into())];
@@ -155,6 +178,11 @@ fn compare<S: Side>(report: &mut Report, placement: &'static str, scale: Scale) 
     }
     let params = [("placement", placement.into())];
     report.median("off_over_on", &ratios, "ratio", &params);
+    if kernel.is_some() {
+        report.median("kernel_over_on", &to_kernel, "ratio", &params);
+        let params = [("reuse", "kernel".into())];
+        report.median("server_ns_per_conn", &kernels, "ns", &params);
+    }
     sides
 }
 

@@ -5,7 +5,7 @@
 pub enum Scale {
     /// `cargo test` started it: only see that it works; nothing is written.
     Smoke,
-    /// `JANUS_BENCH=quick`: every benchmark ends within a minute.
+    /// `JANUS_BENCH=quick`: most end within a minute.
     Quick,
     /// As long as it takes, up to 18 GB.
     Full,
