@@ -1,6 +1,8 @@
 //! `janus members` as a user calls it, beside a daemon in this process that has one member.
 
-use std::path::{Path, PathBuf};
+mod place;
+
+use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
@@ -9,28 +11,12 @@ use janus::{BackendChoice, Runtime, wire};
 use janus_daemon::{Daemon, Settings, Statistics};
 use janus_wire::Link;
 
+use place::Place;
+
 fn members(socket: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_janus"));
     command.arg("members").arg("--socket").arg(socket);
     command.args(words).output().expect("janus runs")
-}
-
-/// A folder that goes with the test.
-struct Place(PathBuf);
-
-impl Place {
-    fn new(name: &str) -> Place {
-        let name = format!("janus-members-{}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).expect("a temporary folder");
-        Place(path)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 #[test]

@@ -1,28 +1,15 @@
 //! `janus report` as a user calls it: a page of all that is there, or what is wrong with it.
 
+mod place;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
-/// A folder that goes with the test.
-struct Place(PathBuf);
+use place::Place;
 
-impl Place {
-    fn new(name: &str) -> Place {
-        let path = std::env::temp_dir().join(format!("janus-report-{}-{name}", std::process::id()));
-        fs::create_dir_all(&path).expect("a temporary folder");
-        Place(path)
-    }
-
-    fn file(&self, name: &str, text: &str) {
-        fs::write(self.0.join(name), text).expect("a file");
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+fn file(place: &Place, name: &str, text: &str) {
+    fs::write(place.0.join(name), text).expect("a file");
 }
 
 fn report(from: &Path) -> Output {
@@ -47,10 +34,10 @@ const ONE: &str = r#"{"bench": "one", "commit": "0123", "command": "JANUS_BENCH=
 #[test]
 fn all_benches_are_on_one_page() {
     let place = Place::new("page");
-    place.file("one.json", ONE);
-    place.file("two.json", &ONE.replace("\"one\"", "\"two\""));
-    place.file("one.rates.svg", "<svg id=\"picture\"></svg>");
-    place.file("onerous.svg", "<svg id=\"another\"></svg>");
+    file(&place, "one.json", ONE);
+    file(&place, "two.json", &ONE.replace("\"one\"", "\"two\""));
+    file(&place, "one.rates.svg", "<svg id=\"picture\"></svg>");
+    file(&place, "onerous.svg", "<svg id=\"another\"></svg>");
     let output = report(&place.0);
     assert!(output.status.success(), "{output:?}");
     let said = String::from_utf8_lossy(&output.stdout);
@@ -91,7 +78,7 @@ fn what_is_wrong_is_said() {
             "no `metric`",
         ),
     ] {
-        place.file("broken.json", text);
+        file(&place, "broken.json", text);
         let told = fails(&place.0);
         assert!(told.contains(why), "{told}");
     }
