@@ -329,6 +329,27 @@ impl Carrier {
         self.thread.join().expect("an end");
         (self.counters, self.buffers)
     }
+
+    /// It ends, then `others` do, and all is gone: what was lent, connections, buffers and files.
+    pub(crate) fn leaves_nothing(self, socket: &Path, others: impl FnOnce()) -> Arc<Counters> {
+        let counters = self.counters.clone();
+        in_time("buffers that were lent come home", || {
+            // One that was cut off and lives has them yet.
+            counters.lent.get() == counters.returned.get() || counters.cut_off.get() > 0
+        });
+        in_time("no connection is left", || {
+            counters.begun.get() == counters.ended.get()
+        });
+        let (counters, buffers) = self.ends();
+        others();
+        let stats = buffers.stats();
+        assert_eq!(stats.outstanding, 0, "buffers are lost: {stats:?}");
+        assert!(!socket.exists(), "the socket is left");
+        let figures = Statistics::path_of(socket);
+        assert!(!figures.exists(), "its figures are left");
+        let _ = std::fs::remove_dir(socket.parent().expect("a folder"));
+        counters
+    }
 }
 
 impl World {
@@ -555,26 +576,12 @@ impl World {
     }
 
     pub(crate) fn ends(self) -> Arc<Counters> {
-        let counters = self.counters();
-        in_time("buffers that were lent come home", || {
-            // One that was cut off and lives has them yet.
-            counters.lent.get() == counters.returned.get() || counters.cut_off.get() > 0
-        });
-        in_time("no connection is left", || {
-            counters.begun.get() == counters.ended.get()
-        });
-        let (counters, buffers) = self.daemon.ends();
-        self.client.stop();
-        self.client_thread.join().expect("an end");
-        // The device has some yet, and the client had.
-        self.device.ends();
-        let stats = buffers.stats();
-        assert_eq!(stats.outstanding, 0, "buffers are lost: {stats:?}");
-        assert!(!self.socket.exists(), "the socket is left");
-        let figures = Statistics::path_of(&self.socket);
-        assert!(!figures.exists(), "its figures are left");
-        let _ = std::fs::remove_dir(self.socket.parent().expect("a folder"));
-        counters
+        self.daemon.leaves_nothing(&self.socket, || {
+            self.client.stop();
+            self.client_thread.join().expect("an end");
+            // It has some buffers yet, and the client had.
+            self.device.ends();
+        })
     }
 }
 
